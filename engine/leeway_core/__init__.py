@@ -1,0 +1,1 @@
+"""The nouns that all parts of Leeway share."""

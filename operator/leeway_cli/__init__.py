@@ -1,0 +1,1 @@
+"""The `leeway` command: one thin module a subcommand."""

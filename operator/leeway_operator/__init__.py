@@ -1,0 +1,1 @@
+"""The operator: ServingProfile models (the source of the CRD), handlers, status."""

@@ -1,0 +1,1 @@
+"""A whole Kubernetes on one Linux machine, without root, cluster or containers."""

@@ -1,0 +1,1 @@
+"""The Container Runtime Interface, served by running containers as local processes."""

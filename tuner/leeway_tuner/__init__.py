@@ -1,0 +1,1 @@
+"""The tuner service: decides on the knobs of a ServingProfile."""
