@@ -25,11 +25,10 @@ def find(name: str) -> Path | None:
 
 
 def ensure(names: Iterable[str], *, progress: Report | None = None) -> dict[str, Path]:
-    """Give the path of each program; those that are nowhere are built or installed first, shown on stderr by default."""
+    """Give the path of each program; what is nowhere is built or installed first (by default, seen on stderr)."""
     if progress is None:
-        with report_on_stderr() as progress:
-            return ensure(names, progress=progress)
-    names = list(names)
+        with report_on_stderr() as report:
+            return ensure(names, progress=report)
     found = {name: find(name) for name in names}
     for name, path in found.items():
         if path is not None and name in BINARIES and path == _in_assets(BINARIES[name]):
