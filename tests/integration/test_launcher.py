@@ -7,31 +7,33 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import unprivileged
 import yaml
 from clusters import ANY_PORTS, Cluster, eventually, pod
 from leeway_standalone.binaries import ALL, ensure
+from leeway_standalone.environment import installation_folders
 from leeway_standalone.standalone import Standalone
 from leeway_standalone.state import Ports, StateDirectory
 
 NOBODY = 65534
 
 
-def leeway(*arguments: str, environment: Mapping[str, str] | None = None, user: int | None = None,
-           timeout_s: float = 180) -> "subprocess.CompletedProcess[str]":
+def leeway(
+    *arguments: str, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+) -> "subprocess.CompletedProcess[str]":
     """Run the command line as a user does."""
     return subprocess.run(
-        (sys.executable, "-m", "leeway_cli", *arguments),
+        (*prefix, sys.executable, "-m", "leeway_cli", *arguments),
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=180,
         check=False,
-        **({"user": user, "group": user, "extra_groups": []} if user is not None else {}),
     )
 
 
@@ -80,37 +82,44 @@ def test_a_second_one_runs_beside_the_first_until_it_is_killed(cluster: Cluster,
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can drop to another user; as a user, every test is this one")
-def test_it_runs_without_root(tmp_path_factory: pytest.TempPathFactory) -> None:
-    home = Path("/var/tmp") / f"leeway-nobody-{os.getpid()}"
+def test_it_runs_without_root() -> None:
+    home = Path(f"/var/tmp/leeway-nobody-{os.getpid()}")
     home.mkdir(mode=0o700)
     os.chown(home, NOBODY, NOBODY)
     root = home / "state"
-    environment = {"HOME": str(home), **readable_by_nobody(home)}
+    binaries = ensure(ALL)
+    environment = {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home),
+        "KUBEBUILDER_ASSETS": str(binaries["etcd"].parent),
+        "KUBECONFIG": f"{root}/kubeconfig",
+    }
+    folders = {*installation_folders(), binaries["etcd"].parent}
+    support = Path(unprivileged.__file__)
+    as_nobody = (sys.executable, str(support), str(NOBODY), *map(str, folders), "--")
     ports = ("--api-port", "0", "--gateway-port", "0", "--prometheus-port", "0")
     manifest = home / "pod.yaml"
     manifest.write_text(yaml.safe_dump(pod("hello", ["sh", "-c", "id -u; sleep 3600"])))
     try:
-        up = leeway("up", str(manifest), "--state", str(root), *ports, environment=environment, user=NOBODY)
+        up = leeway("up", str(manifest), "--state", str(root), *ports, environment=environment, prefix=as_nobody)
         assert up.returncode == 0, up.stderr
         assert f"export KUBECONFIG={root}/kubeconfig" in up.stdout
-        environment["KUBECONFIG"] = f"{root}/kubeconfig"
-        kubectl = ensure(["kubectl"])["kubectl"]
-        subprocess.run((kubectl, "wait", "pod/hello", "--for=condition=Ready", "--timeout=60s"),
-                       env=environment, check=True, capture_output=True)
-        log = subprocess.run((kubectl, "logs", "hello"), env=environment, check=True, capture_output=True, text=True)
-        assert log.stdout.strip() == "65532"
-        state = json.loads(leeway("status", "--state", str(root), "--json", environment=environment, user=NOBODY).stdout)
+
+        def kubectl(*arguments: str) -> str:
+            command = (binaries["kubectl"], *arguments)
+            return subprocess.run(
+                command, env={**os.environ, **environment}, check=True, capture_output=True, text=True, timeout=90
+            ).stdout
+
+        kubectl("wait", "pod/hello", "--for=condition=Ready", "--timeout=60s")
+        assert kubectl("logs", "hello").strip() == "65532"
+        state = json.loads(leeway("status", "--state", str(root), "--json").stdout)
         assert os.stat(f"/proc/{state['running']['pid']}").st_uid == NOBODY
     finally:
-        down = leeway("down", "--state", str(root), environment=environment, user=NOBODY)
+        down = leeway("down", "--state", str(root), environment=environment, prefix=as_nobody)
         shutil.rmtree(home)
     assert down.returncode == 0, down.stderr
     assert not any(traces(root).values())
-
-
-def readable_by_nobody(home: Path) -> dict[str, str]:
-    """Copy what the other user may not read (root's home, most often): interpreter, packages and binaries."""
-    raise NotImplementedError
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
