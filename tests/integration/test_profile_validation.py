@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,6 +189,12 @@ def test_a_wrong_profile_is_refused_with_what_to_do(cluster: Cluster, change: Ch
 @pytest.mark.parametrize("change", VALID_CHANGES.values(), ids=VALID_CHANGES)
 def test_a_right_profile_is_accepted(cluster: Cluster, change: Change) -> None:
     cluster.kubectl("create", "--dry-run=server", "-f", "-", input=profile(change))
+
+
+def test_the_documented_profile_is_accepted(cluster: Cluster, namespace: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "servingprofile.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+    cluster.kubectl("create", "--dry-run=server", "-n", namespace, "-f", "-", input=example)
 
 
 def test_defaults_are_served(cluster: Cluster, applied: str) -> None:

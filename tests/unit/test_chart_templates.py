@@ -174,6 +174,15 @@ def test_metrics_are_announced_on_the_port_that_serves_them(helm: Path) -> None:
             assert template_["metadata"]["annotations"]["prometheus.io/port"] == str(ports["metrics"])
 
 
+def test_labels_and_annotations_of_pods_can_be_added_and_scraping_turned_off(helm: Path) -> None:
+    added = {"podLabels": {"team": "x"}, "podAnnotations": {"prometheus.io/scrape": "false", "note": "y"}}
+    settings = [f"--set-json={name}={json.dumps(entries)}" for name, entries in added.items()]
+    metadata = template(helm, *settings)["Deployment", "leeway-tuner"]["spec"]["template"]["metadata"]
+    assert metadata["labels"]["team"] == "x"
+    assert metadata["labels"]["app.kubernetes.io/component"] == "tuner"
+    assert metadata["annotations"] == {"prometheus.io/scrape": "false", "prometheus.io/port": "9090", "note": "y"}
+
+
 def test_network_policies_let_only_the_operator_reach_the_tuner(helm: Path) -> None:
     objects = template(helm, "--set", "networkPolicy.enabled=true")
     metrics, http = objects["NetworkPolicy", "leeway-tuner"]["spec"]["ingress"]

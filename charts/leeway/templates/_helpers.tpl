@@ -23,17 +23,11 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/* Metadata of a component's pods; their port "metrics" is announced to Prometheus. */}}
 {{- define "leeway.podMetadata" -}}
+{{- $scraped := dict "prometheus.io/scrape" "true" "prometheus.io/port" "9090" -}}
 labels:
-  {{- include "leeway.selector" . | nindent 2 }}
-  {{- with .root.Values.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- toYaml (merge (include "leeway.selector" . | fromYaml) .root.Values.podLabels) | nindent 2 }}
 annotations:
-  prometheus.io/scrape: "true"
-  prometheus.io/port: "9090"
-  {{- with .root.Values.podAnnotations }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- toYaml (merge (dict) .root.Values.podAnnotations $scraped) | nindent 2 }}
 {{- end -}}
 
 {{/* What every pod's spec has: (dict "root" $ "values" VALUES_OF_THE_COMPONENT), and "fsGroup" where it has a volume. */}}
