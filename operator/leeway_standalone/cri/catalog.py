@@ -24,6 +24,7 @@ class Catalog:
     """Sandboxes by id (their status) and containers by id. What became of containers is the keeper's knowledge."""
 
     def __init__(self, root: Path) -> None:
+        """Read what is on record below `root`."""
         self._root = root
         self.sandboxes: dict[str, cri.PodSandboxStatus] = {}
         self.containers: dict[str, Container] = {}

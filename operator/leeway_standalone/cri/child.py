@@ -28,6 +28,7 @@ class Child:
         *,
         new_pid_namespace: bool = False,
     ) -> None:
+        """Fork, and have the child do `action` with the pipes to write to; `stdout` and `stderr` become its own."""
         self._loop, self._on_exit = loop, on_exit
         pipes = {name: os.pipe() for name in sinks}
         self.pid = _fork_first() if new_pid_namespace else os.fork()
@@ -82,7 +83,7 @@ def _run(action: Callable[[dict[str, int]], NoReturn], writes: dict[str, int]) -
             if name in writes:
                 os.dup2(writes[name], number)
         action(writes)
-    except BaseException:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001 - said where the keeper's own errors are
         traceback.print_exc()
     finally:
         os._exit(125)

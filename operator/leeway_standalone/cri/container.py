@@ -15,10 +15,11 @@ from leeway_standalone.linux import Namespace
 
 CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
-    "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER", "SYS_MODULE",
-    "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME",
-    "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG",
-    "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF", "CHECKPOINT_RESTORE",
+    "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
+    "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
+    "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
+    "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
+    "CHECKPOINT_RESTORE",
 )  # fmt: skip
 """Names by number (capabilities(7))."""
 SHARED_NAMESPACES = {"net": Namespace.NETWORK, "uts": Namespace.UTS, "ipc": Namespace.IPC}
@@ -127,7 +128,7 @@ def _execute(spec: ContainerSpec, argv: list[str]) -> NoReturn:
     linux.set_capabilities(frozenset(CAPABILITIES.index(name) for name in capabilities))
     linux.die_with_parent(signal.SIGKILL)
     try:
-        os.execvpe(argv[0], argv, spec.env)
+        os.execvpe(argv[0], argv, spec.env)  # noqa: S606
     except FileNotFoundError:
         where = "no such file or directory" if "/" in argv[0] else "executable file not found in $PATH"
         raise OSError(0, f'exec: "{argv[0]}": {where}') from None

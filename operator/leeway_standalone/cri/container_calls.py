@@ -7,7 +7,7 @@ import time
 
 from leeway_standalone.cri import api_pb2 as cri
 from leeway_standalone.cri.catalog import Container
-from leeway_standalone.cri.refusals import Refusal, check_container
+from leeway_standalone.cri.refusals import RefusedError, check_container
 from leeway_standalone.cri.runtime import Context, Runtime, selected
 from leeway_standalone.cri.specify import specify
 
@@ -39,7 +39,7 @@ class ContainerCalls:
         """Start a container; an error says why its command could not be executed."""
         status = self.runtime.container(request.container_id, await self.runtime.states())
         if status.state != cri.CONTAINER_CREATED:
-            raise Refusal(f"container {status.id} was started before; create another")
+            raise RefusedError(f"container {status.id} was started before; create another")
         await self.runtime.keeper("start", container=status.id)
         return cri.StartContainerResponse()
 

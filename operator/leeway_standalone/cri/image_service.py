@@ -11,6 +11,7 @@ class ImageService(api_pb2_grpc.ImageServiceServicer):  # type: ignore[misc]
     """Answers the kubelet's questions about images."""
 
     def __init__(self, runtime: Runtime) -> None:
+        """Answer from what the runtime knows."""
         self.runtime = runtime
 
     async def ImageStatus(self, request: cri.ImageStatusRequest, _: Context) -> cri.ImageStatusResponse:

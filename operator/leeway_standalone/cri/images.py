@@ -15,7 +15,7 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """An environment: the directories it consists of, its variables, and the entrypoint for containers without command."""
+    """An environment: its directories, its variables, and the entrypoint of containers that set no command."""
 
     entrypoint: list[str] = field(default_factory=list)
     binds: list[str] = field(default_factory=list)
@@ -33,6 +33,7 @@ class Images:
     """The images that are known by name; every other name means the plain machine."""
 
     def __init__(self, known: dict[str, Image]) -> None:
+        """Know these repositories."""
         self.known = known
 
     @classmethod

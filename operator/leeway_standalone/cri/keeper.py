@@ -6,10 +6,8 @@ when it dies, and the next keeper reports them as exited with 137, so that the k
 """
 
 import argparse
-import base64
 import json
 import shutil
-import signal
 import socket
 import time
 import traceback
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from leeway_standalone.cri.child import Child
-from leeway_standalone.cri.container import run_inside
+from leeway_standalone.cri.execution import Execution
 from leeway_standalone.cri.loop import Loop
 from leeway_standalone.cri.record import (
     EXITED,
@@ -33,8 +31,9 @@ from leeway_standalone.cri.record import (
 from leeway_standalone.cri.running import RunningContainer
 from leeway_standalone.cri.sandbox import build_sandbox
 
-EXEC_OUTPUT_BYTES = 16 * 1024 * 1024
-KILLED_EXIT_CODE = 137
+KILLED: dict[str, Any] = {
+    "exit_code": 137, "reason": "Error", "message": "ended together with the container runtime's keeper",
+}  # fmt: skip
 REPLY_TIMEOUT_S = 5.0
 Reply: TypeAlias = Callable[[dict[str, Any]], None]
 
@@ -43,6 +42,7 @@ class Keeper:
     """All containers of this node, and the operations on them; each answers once, at once or later."""
 
     def __init__(self, root: Path, loop: Loop) -> None:
+        """Go on from what is on record: what ran then has ended."""
         self._root, self._loop = root, loop
         self._states: dict[str, ContainerState] = {}
         self._running: dict[str, RunningContainer] = {}
@@ -50,12 +50,7 @@ class Keeper:
         for file in root.glob("containers/*/state.json"):
             state = ContainerState(**json.loads(file.read_text()))
             if state.status == RUNNING:
-                message = "ended together with the container runtime's keeper"
-                state = replace(
-                    state,
-                    status=EXITED, pid=0, finished_at_ns=time.time_ns(), exit_code=KILLED_EXIT_CODE, reason="Error",
-                    message=message,
-                )  # fmt: skip
+                state = replace(state, status=EXITED, pid=0, finished_at_ns=time.time_ns(), **KILLED)
             self._keep(file.parent.name, state)
 
     def sandbox(self, reply: Reply, **options: Any) -> None:
@@ -70,8 +65,8 @@ class Keeper:
         self._running[container] = RunningContainer(
             self._loop,
             spec,
-            lambda state: self._keep(container, state),
-            lambda error: reply({"error": error} if error else {}),
+            on_state=lambda state: self._keep(container, state),
+            on_start=lambda error: reply({"error": error} if error else {}),
         )
 
     def stop(self, reply: Reply, *, container: str, grace_s: float) -> None:
@@ -101,40 +96,17 @@ class Keeper:
     def limit(self, reply: Reply, *, container: str, memory_bytes: int) -> None:
         """Change the memory limit of a running container."""
         if running := self._running.get(container):
-            running.limit_bytes = memory_bytes
+            running.set_limit(memory_bytes)
         reply({})
 
     def execute(self, reply: Reply, *, container: str, argv: list[str], timeout_s: float) -> None:
-        """Run a command in a container, and reply with its exit code and outputs; 0 is no timeout."""
+        """Run a command in a container to its end."""
         state = self._states.get(container)
         if state is None or state.status != RUNNING:
-            return reply({"error": f"container {container} is not running"})
+            reply({"error": f"container {container} is not running"})
+            return
         spec = ContainerSpec.read(container_directory(self._root, container))
-        outputs = {name: bytearray() for name in ("stdout", "stderr", "report")}
-        overdue = False
-
-        def keep(name: str, data: bytes) -> None:
-            outputs[name] += data[: EXEC_OUTPUT_BYTES - len(outputs[name])]
-
-        def ended(exit_code: int) -> None:
-            stdout, stderr = (base64.b64encode(outputs[name]).decode() for name in ("stdout", "stderr"))
-            if overdue:
-                reply({"overdue": True})
-            elif outputs["report"]:
-                reply({"error": outputs["report"].decode()})
-            else:
-                reply({"exit_code": exit_code, "stdout": stdout, "stderr": stderr})
-
-        def expire() -> None:
-            nonlocal overdue
-            overdue = True
-            child.send(signal.SIGTERM)
-
-        sinks = {name: lambda data, name=name: keep(name, data) for name in outputs}  # type: ignore[misc]
-        child = Child(self._loop, lambda pipes: run_inside(spec, state.pid, argv, pipes["report"]), sinks, ended)
-        if timeout_s:
-            self._loop.after(timeout_s, expire)
-        return None
+        Execution(self._loop, spec, state.pid, argv, timeout_s=timeout_s, reply=reply)
 
     def _keep(self, container: str, state: ContainerState) -> None:
         self._states[container] = state
@@ -187,7 +159,7 @@ def _handle(keeper: Keeper, line: bytes, connection: socket.socket) -> None:
     try:
         request = json.loads(line)
         OPERATIONS[request.pop("operation")](keeper, reply, **request)
-    except Exception as error:  # one bad request must not end the containers
+    except Exception as error:  # noqa: BLE001 - one bad request must not end the containers
         traceback.print_exc()
         reply({"error": f"{type(error).__name__}: {error}"})
 

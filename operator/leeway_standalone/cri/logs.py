@@ -1,4 +1,4 @@
-"""Container logs as the kubelet reads them: `<RFC 3339 time> <stream> <F or P> <content>`, P for a line's first parts."""
+"""Container logs as the kubelet reads them: `<RFC 3339 time> <stream> <F or P> <content>`, P where a line goes on."""
 
 import os
 from contextlib import suppress
@@ -13,6 +13,7 @@ class LineFramer:
     """Cuts one stream into log entries; holds back what is not a whole line yet."""
 
     def __init__(self, stream: str) -> None:
+        """Frame `stdout` or `stderr`."""
         self._stream = stream
         self._rest = b""
 
@@ -47,6 +48,7 @@ class ContainerLog:
     """The log file of one container, fed by both of its streams."""
 
     def __init__(self, path: str) -> None:
+        """Append to the file at `path`; without one, throw all away."""
         self._path = Path(path) if path else None
         self._framers = {stream: LineFramer(stream) for stream in ("stdout", "stderr")}
         self._file: BinaryIO | None = None
@@ -65,7 +67,7 @@ class ContainerLog:
         self.close()
         if self._path:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._path, "ab", buffering=0, opener=_private)
+            self._file = open(self._path, "ab", buffering=0, opener=_private)  # noqa: SIM115
 
     def close(self) -> None:
         """Close the file; what is written later is lost."""

@@ -12,6 +12,7 @@ class Loop:
     """Calls what was asked for when a descriptor is readable or a time has come."""
 
     def __init__(self) -> None:
+        """Begin with nothing to wait for."""
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()

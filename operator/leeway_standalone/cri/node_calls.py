@@ -12,7 +12,7 @@ import grpc
 
 from leeway_standalone.cri import api_pb2 as cri
 from leeway_standalone.cri import api_pb2_grpc, stats
-from leeway_standalone.cri.refusals import Refusal
+from leeway_standalone.cri.refusals import RefusedError
 from leeway_standalone.cri.runtime import Context, Runtime, State, selected
 from leeway_standalone.cri.sandbox_calls import link_name
 from leeway_standalone.cri.usage import Usage, container_usage
@@ -93,19 +93,21 @@ class NodeCalls:
 
     async def Exec(self, request: cri.ExecRequest, _: Context) -> cri.ExecResponse:
         """Have the streaming server prepare `kubectl exec`."""
-        return await self._forward("Exec", request)
+        response: cri.ExecResponse = await self._forward("Exec", request)
+        return response
 
     async def PortForward(self, request: cri.PortForwardRequest, _: Context) -> cri.PortForwardResponse:
         """Have the streaming server prepare `kubectl port-forward`."""
-        return await self._forward("PortForward", request)
+        response: cri.PortForwardResponse = await self._forward("PortForward", request)
+        return response
 
     async def Attach(self, _request: cri.AttachRequest, _: Context) -> cri.AttachResponse:
         """Refuse: the streams of a container belong to its log."""
-        raise Refusal("attach is not possible here; use kubectl logs -f, or kubectl exec")
+        raise RefusedError("attach is not possible here; use kubectl logs -f, or kubectl exec")
 
     async def _forward(self, call: str, request: Any) -> Any:
         if not self.runtime.streaming.exists():
-            raise Refusal(NO_STREAMING)
+            raise RefusedError(NO_STREAMING)
         async with grpc.aio.insecure_channel(f"unix:{self.runtime.streaming}") as channel:
             return await getattr(api_pb2_grpc.RuntimeServiceStub(channel), call)(request)
 

@@ -1,7 +1,7 @@
 """Which fields of a pod cannot be honoured here. Each is refused, by name and with advice; none is ignored silently.
 
-Accepted but soft: CPU requests and limits and cgroup settings (`unified`), since no cgroup is ours to write. Groups
-besides the first (`fsGroup`, `supplementalGroups`) need nothing: all volume files belong to the user a container runs as.
+Accepted but not enforced: CPU requests and limits and cgroup settings (`unified`), since no cgroup is ours to write.
+Further groups (`fsGroup`, `supplementalGroups`) need nothing: all volume files belong to the user a container runs as.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from leeway_standalone.cri.container import CAPABILITIES
 NAMESPACED_SYSCTLS = ("net.", "kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
 
 
-class Refusal(ValueError):
+class RefusedError(ValueError):
     """What was asked for cannot be honoured; the message names the fields."""
 
 
@@ -28,7 +28,7 @@ def check_container(config: cri.ContainerConfig) -> None:
 
 def _raise(problems: Iterator[str]) -> None:
     if found := list(problems):
-        raise Refusal("not possible where containers are local processes: " + "; ".join(found))
+        raise RefusedError("not possible where containers are local processes: " + "; ".join(found))
 
 
 def _sandbox_problems(config: cri.PodSandboxConfig, runtime_handler: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The root file system of a container: the machine's own programs read-only, and of the rest only what was asked for."""
+"""The root file system of a container: the machine's programs read-only, and of the rest only what was asked for."""
 
 import errno
 import os
@@ -14,6 +14,7 @@ ETC = (
     "ld.so.conf.d", "localtime", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki", "protocols", "services",
     "ssl", "timezone",
 )  # fmt: skip
+OWN_DIRECTORIES = {"etc": 0o755, "home": 0o755, "root": 0o700, "run": 0o755, "tmp": 0o1777, "var/tmp": 0o1777}
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 GPU_DEVICES = "nvidia*"
 LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
@@ -57,7 +58,7 @@ def _below(path: Path) -> Path:
 
 
 def _directories() -> None:
-    for path, mode in {"etc": 0o755, "home": 0o755, "root": 0o700, "run": 0o755, "tmp": 0o1777, "var/tmp": 0o1777}.items():
+    for path, mode in OWN_DIRECTORIES.items():
         directory = Path("/", path)
         directory.mkdir(parents=True)
         directory.chmod(mode)

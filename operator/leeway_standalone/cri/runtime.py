@@ -24,6 +24,7 @@ class Runtime:
     """The catalog, the images and the ways to the keeper and to the streaming server."""
 
     def __init__(self, root: Path, images: Images, keeper: Path, streaming: Path) -> None:
+        """Read the records below `root`; `keeper` and `streaming` are unix sockets."""
         self.root, self.images, self.streaming = root, images, streaming
         self.catalog = Catalog(root)
         self.rates = CpuRates()

@@ -15,7 +15,8 @@ _NAMESPACES: dict[str, tuple[int | None, int | None]] = {
     "bpf": (321, 280), "fsconfig": (431, 431), "fsmount": (432, 432), "fsopen": (430, 430), "fspick": (433, 433),
     "lookup_dcookie": (212, 18), "mount": (165, 40), "mount_setattr": (442, 442), "move_mount": (429, 429),
     "open_tree": (428, 428), "perf_event_open": (298, 241), "quotactl": (179, 60), "quotactl_fd": (443, 443),
-    "setdomainname": (171, 162), "sethostname": (170, 161), "setns": (308, 268), "umount2": (166, 39), "unshare": (272, 97),
+    "setdomainname": (171, 162), "sethostname": (170, 161), "setns": (308, 268), "umount2": (166, 39),
+    "unshare": (272, 97),
 }  # fmt: skip
 _BY_CAPABILITY: dict[str, dict[str, tuple[int | None, int | None]]] = {
     "SYS_ADMIN": _NAMESPACES,
@@ -29,9 +30,9 @@ _BY_CAPABILITY: dict[str, dict[str, tuple[int | None, int | None]]] = {
     "SYSLOG": {"syslog": (103, 116)},
     "DAC_READ_SEARCH": {"open_by_handle_at": (304, 265)},
     "never": {
-        "add_key": (248, 217), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_uring_setup": (425, 425),
-        "keyctl": (250, 219), "nfsservctl": (180, 42), "pivot_root": (155, 41), "request_key": (249, 218),
-        "swapoff": (168, 225), "swapon": (167, 224), "userfaultfd": (323, 282),
+        "add_key": (248, 217), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_uring_setup":
+        (425, 425), "keyctl": (250, 219), "nfsservctl": (180, 42), "pivot_root": (155, 41), "request_key": (249,
+        218), "swapoff": (168, 225), "swapon": (167, 224), "userfaultfd": (323, 282),
     },
 }  # fmt: skip
 _CLONE, _CLONE3 = (56, 220), 435

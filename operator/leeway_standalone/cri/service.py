@@ -15,13 +15,13 @@ from leeway_standalone.cri.image_service import ImageService
 from leeway_standalone.cri.images import ImageError, Images
 from leeway_standalone.cri.keeper_client import KeeperError
 from leeway_standalone.cri.node_calls import NodeCalls
-from leeway_standalone.cri.refusals import Refusal
+from leeway_standalone.cri.refusals import RefusedError
 from leeway_standalone.cri.runtime import Context, Runtime
 from leeway_standalone.cri.sandbox_calls import SandboxCalls
 
 CODES: dict[type[BaseException], grpc.StatusCode] = {
     LookupError: grpc.StatusCode.NOT_FOUND,
-    Refusal: grpc.StatusCode.INVALID_ARGUMENT,
+    RefusedError: grpc.StatusCode.INVALID_ARGUMENT,
     ImageError: grpc.StatusCode.INVALID_ARGUMENT,
     TimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
     KeeperError: grpc.StatusCode.UNKNOWN,
@@ -33,6 +33,7 @@ class RuntimeService(SandboxCalls, ContainerCalls, NodeCalls, api_pb2_grpc.Runti
     """The CRI's RuntimeService; calls that are not listed answer UNIMPLEMENTED."""
 
     def __init__(self, runtime: Runtime) -> None:
+        """Answer from what the runtime knows."""
         self.runtime = runtime
 
 
@@ -63,7 +64,6 @@ class Errors(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
 async def serve(runtime: Runtime, socket: Path) -> None:
     """Answer on a unix socket until cancelled."""
-    socket.unlink(missing_ok=True)
     server = grpc.aio.server(interceptors=[Errors()])
     api_pb2_grpc.add_RuntimeServiceServicer_to_server(RuntimeService(runtime), server)
     api_pb2_grpc.add_ImageServiceServicer_to_server(ImageService(runtime), server)
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--streaming", type=Path, required=True, help="unix socket of the streaming server")
     arguments = parser.parse_args()
     runtime = Runtime(arguments.root, Images.read(arguments.images), arguments.keeper, arguments.streaming)
+    arguments.socket.unlink(missing_ok=True)
     asyncio.run(serve(runtime, arguments.socket))
 
 

@@ -29,7 +29,7 @@ def specify(container: str, request: cri.CreateContainerRequest, image: Image) -
     return ContainerSpec(
         id=container,
         sandbox_id=request.pod_sandbox_id,
-        argv=full_command(image, config.image.user_specified_image or config.image.image, [*config.command], [*config.args]),
+        argv=full_command(image, config.image.image, [*config.command], [*config.args]),
         env={"PATH": DEFAULT_PATH} | home | host_name | image.env | own_env,
         working_dir=config.working_dir or "/",
         uid=uid,
@@ -65,7 +65,7 @@ def stop_signal(asked: cri.Signal) -> int:
     if name == "RUNTIME_DEFAULT":
         return signal.SIGTERM
     base, _, distance = name.replace("PLUS", "+").replace("MINUS", "+-").partition("+")
-    return getattr(signal, base) + int(distance or 0)
+    return int(getattr(signal, base)) + int(distance or 0)
 
 
 def _mount(mount: cri.Mount) -> Mount:

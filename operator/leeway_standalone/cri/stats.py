@@ -14,6 +14,7 @@ class CpuRates:
     """CPU use between one look and the next, which the kubelet expects from the runtime."""
 
     def __init__(self) -> None:
+        """Begin without a look."""
         self._last: dict[str, tuple[int, int, int]] = {}
 
     def nano_cores(self, name: str, now_ns: int, cpu_ns: int) -> int:
@@ -40,7 +41,7 @@ def cpu(name: str, cpu_ns: int, now_ns: int, rates: CpuRates) -> cri.CpuUsage:
 def memory(used: Sequence[Usage], limit_bytes: int, now_ns: int) -> cri.MemoryUsage:
     """Memory of one or several containers: what processes hold, and what was written to the containers' roots."""
     resident = sum(usage.memory_bytes for usage in used)
-    total = resident + sum(usage.file_bytes for usage in used)
+    total = resident + sum(usage.written_bytes for usage in used)
     available = _value(max(0, limit_bytes - total)) if limit_bytes else None
     return cri.MemoryUsage(
         timestamp=now_ns, working_set_bytes=_value(total), usage_bytes=_value(total), rss_bytes=_value(resident),
@@ -51,7 +52,7 @@ def memory(used: Sequence[Usage], limit_bytes: int, now_ns: int) -> cri.MemoryUs
 def written(usage: Usage, mountpoint: Path, now_ns: int) -> cri.FilesystemUsage:
     """What a container wrote to its own root."""
     identifier = cri.FilesystemIdentifier(mountpoint=str(mountpoint))
-    return cri.FilesystemUsage(timestamp=now_ns, fs_id=identifier, used_bytes=_value(usage.file_bytes))
+    return cri.FilesystemUsage(timestamp=now_ns, fs_id=identifier, used_bytes=_value(usage.written_bytes))
 
 
 def records_usage(root: Path) -> cri.FilesystemUsage:
@@ -68,7 +69,7 @@ def records_usage(root: Path) -> cri.FilesystemUsage:
 
 
 def network(link: str, now_ns: int) -> cri.NetworkUsage | None:
-    """Traffic of a pod, read at the node's end of its pair, so received there is sent by the pod; None if it has none."""
+    """Traffic of a pod, read at the node's end of its pair, where sent is received; None without such a pair."""
     try:
         lines = Path("/proc/net/dev").read_text().splitlines()
         counters = next(line.split(":")[1].split() for line in lines if line.strip().startswith(f"{link}:"))

@@ -1,4 +1,4 @@
-"""What a container uses, read from the processes of its PID namespace as its own /proc lists them."""
+"""What a container uses, read from the processes of its PID namespace, as the /proc in its own root lists them."""
 
 import os
 from collections.abc import Iterator
@@ -16,35 +16,33 @@ class Usage:
 
     cpu_ns: int
     memory_bytes: int
-    file_bytes: int
-    """Written to the container's own root, which lies in memory."""
+    written_bytes: int
     processes: int
 
 
 def container_usage(pid: int) -> Usage:
     """Usage of the container whose first process is `pid`."""
-    statistics = list(_read_each(pid, "stat"))
+    times = [cpu_ns(text) for text in _read_each(pid, "stat")]
     memory = sum(resident_bytes(text) for text in _read_each(pid, "statm"))
-    root = os.statvfs(f"/proc/{pid}/root/")
-    return Usage(
-        cpu_ns=sum(cpu_ns(text) for text in statistics),
-        memory_bytes=memory,
-        file_bytes=(root.f_blocks - root.f_bfree) * root.f_frsize,
-        processes=len(statistics),
-    )
+    return Usage(cpu_ns=sum(times), memory_bytes=memory, written_bytes=written_bytes(pid), processes=len(times))
 
 
 def charged_bytes(pid: int, limit_bytes: int) -> int:
-    """Memory that counts towards a limit: anonymous memory, and files in the container's own root.
+    """Memory that counts towards a limit: anonymous memory, and what was written to the container's own root.
 
-    The cheap sum counts pages shared by forked processes several times, so one over the limit is counted exactly.
+    The cheap sum counts pages that forked processes share once for each, so one over the limit is counted exactly.
     """
+    written = written_bytes(pid)
+    resident = [resident_bytes(text) for text in _read_each(pid, "statm")]
+    if len(resident) == 1 or sum(resident) + written <= limit_bytes:
+        return sum(resident) + written
+    return sum(proportional_bytes(text) for text in _read_each(pid, "smaps_rollup")) + written
+
+
+def written_bytes(pid: int) -> int:
+    """What lies in the container's own root, which is in memory."""
     root = os.statvfs(f"/proc/{pid}/root/")
-    files = (root.f_blocks - root.f_bfree) * root.f_frsize
-    sums = [resident_bytes(text) for text in _read_each(pid, "statm")]
-    if len(sums) == 1 or sum(sums) + files <= limit_bytes:
-        return sum(sums) + files
-    return sum(proportional_bytes(text) for text in _read_each(pid, "smaps_rollup")) + files
+    return (root.f_blocks - root.f_bfree) * root.f_frsize
 
 
 def resident_bytes(statm: str) -> int:
@@ -65,7 +63,7 @@ def cpu_ns(stat: str) -> int:
 
 
 def _read_each(pid: int, name: str) -> Iterator[str]:
-    with suppress(OSError):
-        for directory in Path(f"/proc/{pid}/root/proc").glob("[0-9]*"):
-            with suppress(OSError):  # the process has just ended
-                yield (directory / name).read_text()
+    processes = f"/proc/{pid}/root/proc"
+    for process in filter(str.isdigit, os.listdir(processes)):
+        with suppress(OSError):  # it has just ended
+            yield Path(processes, process, name).read_text()
