@@ -44,6 +44,9 @@ def run(
     clusterwide = not namespaces
     try:
         start_http_server(metrics_port, addr=host)
+    except OSError as error:
+        raise UserError(f"The operator cannot listen on {host}:{metrics_port}: {error.strerror}.") from error
+    try:
         kopf.run(
             registry=registry(),
             settings=settings(clusterwide=clusterwide),
@@ -54,4 +57,4 @@ def run(
     except kopf.LoginError as error:
         raise UserError("No Kubernetes to talk to: run in a pod with a service account, or set KUBECONFIG.") from error
     except OSError as error:
-        raise UserError(f"The operator cannot listen on {host}: {error}. Choose other ports.") from error
+        raise UserError(f"The operator cannot go on: {error}") from error

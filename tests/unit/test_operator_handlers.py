@@ -1,6 +1,7 @@
 """What the operator writes to Kubernetes, and when."""
 
 import asyncio
+import socket
 from typing import Any
 
 import kopf
@@ -56,3 +57,10 @@ def test_without_kubernetes_the_operator_says_what_to_set(monkeypatch: pytest.Mo
     monkeypatch.setattr(main, "start_http_server", lambda *_, **__: None)
     with pytest.raises(UserError, match="set KUBECONFIG"):
         main.run(liveness_port=0)
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"127.0.0.1:{port}: Address already in use"):
+            main.run(metrics_port=port)
