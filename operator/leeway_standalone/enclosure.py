@@ -3,7 +3,6 @@
 import errno
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def enter() -> None:
 
 
 def furnish(kept: Sequence[Path]) -> None:
-    """Give the mount namespace its own /proc, /sys, /run, /tmp and /var/lib, in which `kept` paths stay visible."""
+    """Give the mount namespace its own /proc, /run, /tmp and /var/lib, in which `kept` paths stay visible."""
     linux.mount("none", "/", flags=MountFlag.REC | MountFlag.PRIVATE)
     linux.mount("proc", "/proc", "proc", MountFlag.NOSUID | MountFlag.NODEV | MountFlag.NOEXEC)
     covered = {
@@ -75,10 +74,6 @@ def furnish(kept: Sequence[Path]) -> None:
         _make_place(path, is_folder=os.path.isdir(f"/proc/self/fd/{descriptor}"))
         linux.mount(f"/proc/self/fd/{descriptor}", path, flags=MountFlag.BIND | MountFlag.REC)
         os.close(descriptor)
-    try:
-        linux.mount("sysfs", "/sys", "sysfs", MountFlag.NOSUID | MountFlag.NODEV | MountFlag.NOEXEC | MountFlag.RDONLY)
-    except OSError as error:
-        print(f"/sys stays the machine's own: {error.strerror}", file=sys.stderr)  # noqa: T201
 
 
 def _make_place(path: Path, *, is_folder: bool) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 IMAGE = "leeway/leeway"
 COMPONENT_IMAGE = "leeway/standalone"
-IMAGE_USER = 65532
 
 
 def installation_version() -> str:
@@ -45,13 +44,11 @@ def images(binaries: Sequence[Path]) -> dict[str, dict[str, object]]:
             "entrypoint": [sys.executable, "-P", "-m", "leeway_cli"],
             "binds": [str(folder) for folder in installation_folders()],
             "env": {"PATH": path, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-            "user": IMAGE_USER,
         },
         COMPONENT_IMAGE: {
             "version": installation_version(),
             "entrypoint": [],
             "binds": [str(folder) for folder in binaries],
             "env": {"PATH": ":".join([*map(str, binaries), "/usr/local/bin", "/usr/bin", "/bin"])},
-            "user": IMAGE_USER,
         },
     }

@@ -1,6 +1,7 @@
 """What is installed into a fresh standalone: its add-ons by kubectl, Leeway by Helm, then the user's manifests."""
 
 import importlib.resources
+import json
 import os
 import subprocess
 import time
@@ -14,6 +15,7 @@ from leeway_standalone.state import StateDirectory
 NAMESPACE = "leeway-system"
 RELEASE = "leeway"
 READY_TIMEOUT_S = 120
+LAST_LINES = 15
 
 OnReady = Callable[[str, float], None]
 
@@ -72,14 +74,23 @@ class Installation:
             on_ready(line.split()[0].replace(".apps", ""), round(time.monotonic() - began_s, 2))
         _, errors = process.communicate()
         if process.returncode:
-            pods = self._kubectl("get", "pods", "--all-namespaces", "-o", "wide")
-            recent = self._kubectl("get", "events", "--all-namespaces", "--field-selector", "type=Warning")
-            raise StandaloneError(f"Not all became ready: {errors.strip()}\n{pods}\n{recent}")
+            raise StandaloneError(f"Not all became ready: {errors.strip()}\n{self._evidence(namespace)}")
+
+    def _evidence(self, namespace: str) -> str:
+        """Say what a user would look at next: warnings, and the last lines of the pods that are not ready."""
+        parts = [self._kubectl("get", "events", "-n", namespace, "--field-selector", "type=Warning")]
+        for pod in json.loads(self._kubectl("get", "pods", "-n", namespace, "-o", "json"))["items"]:
+            conditions = {item["type"]: item["status"] for item in pod["status"].get("conditions", ())}
+            if conditions.get("Ready") != "True":
+                name = pod["metadata"]["name"]
+                log = self._run("kubectl", "logs", "-n", namespace, name, f"--tail={LAST_LINES}", check=False)
+                parts.append(f"The last lines of pod {name}:\n{log}")
+        return "\n".join(parts)
 
     def _kubectl(self, *arguments: str, text: str | None = None) -> str:
         return self._run("kubectl", *arguments, text=text)
 
-    def _run(self, name: str, *arguments: str, text: str | None = None) -> str:
+    def _run(self, name: str, *arguments: str, text: str | None = None, check: bool = True) -> str:
         result = subprocess.run(
             (self._binaries[name], *arguments),
             env=self._environment,
@@ -88,7 +99,7 @@ class Installation:
             text=True,
             check=False,
         )
-        if result.returncode:
+        if result.returncode and check:
             raise StandaloneError(f"{name} {arguments[0]} failed:\n{result.stderr.strip()}")
         return result.stdout
 

@@ -14,37 +14,15 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Self
 
 from leeway_standalone.errors import StandaloneError
 from leeway_standalone.installation import Installation
-from leeway_standalone.node import NodeSettings
+from leeway_standalone.settings import LaunchSettings, NodeSettings
 from leeway_standalone.state import Launch, Ports, StateDirectory
 
 STOP_TIMEOUT_S = 15.0
-
-
-@dataclass(frozen=True)
-class LaunchSettings:
-    """What `leeway up` asks for."""
-
-    state: str
-    ports: Ports
-    binaries: dict[str, str]
-    manifests: tuple[str, ...] = ()
-    chart_values: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        data = json.loads(text)
-        return cls(**{**data, "ports": Ports(**data["ports"])})
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
 
 
 def main() -> None:

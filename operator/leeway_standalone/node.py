@@ -9,9 +9,7 @@ import os
 import select
 import signal
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
 
 import yaml
 
@@ -21,29 +19,11 @@ from leeway_standalone.credentials import Credentials, issue_credentials
 from leeway_standalone.environment import images, installation_folders
 from leeway_standalone.errors import StandaloneError
 from leeway_standalone.linux import MountFlag
+from leeway_standalone.settings import NodeSettings
 from leeway_standalone.state import StateDirectory
 from leeway_standalone.supervisor import Supervisor
 
 PROVISIONED_VOLUMES = Path("/tmp/hostpath_pv")  # noqa: S108 - where Kubernetes' host-path provisioner puts them
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """What the launcher tells the node; descriptors are listening sockets on the host's loopback."""
-
-    state: str
-    binaries: dict[str, str]
-    api_port: int
-    descriptors: dict[str, int]
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        return cls(**json.loads(text))
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from leeway_standalone.errors import StandaloneError
-from leeway_standalone.launcher import LaunchSettings
 from leeway_standalone.machine import check_machine
+from leeway_standalone.settings import LaunchSettings
 from leeway_standalone.state import Launch, Ports, StateDirectory
 
 STOP_TIMEOUT_S = 20.0

@@ -88,6 +88,8 @@ class Supervisor:
 
     def _spawn(self, component: Component, failures: int = 0) -> None:
         log = self._logs / f"{component.name}.log"
+        if component.name not in self._running and log.exists():
+            log.rename(log.with_suffix(".previous.log"))
         with open(log, "ab") as output:
             process = subprocess.Popen(
                 component.argv,
