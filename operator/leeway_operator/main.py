@@ -1,6 +1,7 @@
 """The operator's process."""
 
 import logging
+import os
 from collections.abc import Collection
 
 import kopf
@@ -39,6 +40,7 @@ def run(
 
     `http://host:liveness_port/healthz` answers while the event loop turns; metrics are on `metrics_port`.
     """
+    os.environ.setdefault("USER", "leeway")  # kopf asks who it is, and a pod's user need not have a name
     kopf.configure()
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     clusterwide = not namespaces
