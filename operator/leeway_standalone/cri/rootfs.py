@@ -11,7 +11,7 @@ from leeway_standalone.linux import MountFlag, make_read_only, mount, pivot_root
 PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix")
 ETC = (
     "alternatives", "ca-certificates", "ca-certificates.conf", "group", "host.conf", "ld.so.cache", "ld.so.conf",
-    "ld.so.conf.d", "localtime", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki", "protocols", "services",
+    "ld.so.conf.d", "localtime", "mime.types", "nsswitch.conf", "os-release", "pki", "protocols", "services",
     "ssl", "timezone",
 )  # fmt: skip
 OWN_DIRECTORIES = {"etc": 0o755, "home": 0o755, "root": 0o700, "run": 0o755, "tmp": 0o1777, "var/tmp": 0o1777}
@@ -36,6 +36,7 @@ def build_root(spec: ContainerSpec) -> None:
         _show(Path("/", name))
     for name in ETC:
         _show(Path("/etc", name))
+    _name_user(spec.uid, spec.gid)
     for bind in spec.image_binds:
         _show(Path(bind))
     _kernel_file_systems()
@@ -73,6 +74,14 @@ def _show(path: Path) -> None:
     elif source.exists():
         _bind(source, path)
         make_read_only(path, recursive=True)
+
+
+def _name_user(uid: int, gid: int) -> None:
+    """Give the user a name among the machine's, since programs ask for it."""
+    users = _below(Path("/etc/passwd")).read_text()
+    if f":x:{uid}:" not in users:
+        users += f"container:x:{uid}:{gid}::/:/usr/sbin/nologin\n"
+    Path("/etc/passwd").write_text(users)
 
 
 def _bind(source: Path, target: Path) -> None:
