@@ -7,12 +7,14 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from leeway_standalone.binaries.cache import binaries_directory, locked, scratch
 from leeway_standalone.binaries.catalog import KUBERNETES, MODULE, Binary, BinaryError, build_flags, pinned_version
 from leeway_standalone.binaries.progress import Report
 from leeway_standalone.binaries.toolchain import Go, provide_go
+from leeway_standalone.linux import die_with_parent
 
 GB = 10**9
 LINK_MEMORY_GB = 2.0
@@ -92,6 +94,7 @@ def _go(go: Go, binary: Binary, place: Path, arguments: list[str], on_line: Call
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509 - one system call, no lock
         ) as process,
     ):
         assert process.stderr is not None
