@@ -67,7 +67,6 @@ def list_components(
                 f"--key-file={pki['etcd'].key}",
                 f"--trusted-ca-file={authority}",
                 "--client-cert-auth",
-                "--unsafe-no-fsync=false",
                 "--log-level=warn",
             ),
             Probe(f"https://127.0.0.1:{at.ETCD_PORT}/health", client="etcd-client"),
@@ -96,6 +95,7 @@ def list_components(
                 f"--service-cluster-ip-range={at.SERVICE_NETWORK}",
                 "--authorization-mode=Node,RBAC",
                 "--enable-admission-plugins=NodeRestriction",
+                "--allow-privileged",  # the runtime refuses what it cannot do, and says why
                 "--profiling=false",
             ),
             Probe(f"{at.API_URL}/readyz", client="admin"),
@@ -138,7 +138,8 @@ def list_components(
         ),
         Component(
             "kubelet",
-            binary(
+            (*python, "leeway_standalone.cri.ownerless")
+            + binary(
                 "kubelet",
                 f"--config={kubelet_configuration}",
                 f"--kubeconfig={kubeconfig('kubelet')}",

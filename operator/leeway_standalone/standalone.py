@@ -33,6 +33,7 @@ class Standalone:
     def __init__(self, root: Path) -> None:
         """Refer to the standalone in `root`, running or not."""
         self.state = StateDirectory(root)
+        self._launcher: subprocess.Popen[str] | None = None
 
     def start(
         self,
@@ -62,8 +63,11 @@ class Standalone:
                 text=True,
                 start_new_session=True,
             )
+        self._launcher = launcher
+        assert launcher.stdout
         try:
-            return self._follow(launcher, on_ready)
+            with launcher.stdout:
+                return self._follow(launcher, on_ready)
         except BaseException:
             launcher.terminate()
             launcher.wait(STOP_TIMEOUT_S)
@@ -81,6 +85,8 @@ class Standalone:
                 os.kill(launch.pid, signal.SIGKILL)
             if not self.state.wait_until_stopped(STOP_TIMEOUT_S):
                 raise StandaloneError(f"The launcher (process {launch.pid}) did not stop. End it with kill -9.")
+        if self._launcher:
+            self._launcher.wait()
         return True
 
     def _follow(self, launcher: "subprocess.Popen[str]", on_ready: Callable[[str, float], None]) -> Up:

@@ -1,5 +1,6 @@
 """The session's standalone, and a namespace for each test."""
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace under Pod Security `restricted`, deleted in the end."""
-    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())[:50].strip("-")
+    words = "".join(letter if letter.isalnum() else "-" for letter in request.node.originalname.lower())
+    name = f"{words[:50].strip('-')}-{uuid.uuid4().hex[:6]}"
     cluster.kubectl("create", "namespace", name)
     cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
     yield name
