@@ -111,7 +111,7 @@ def test_the_bar_goes_from_fetching_to_linking() -> None:
     ensure(["coredns"], progress=report)
     assert report.lines[:-1] == [
         ("coredns", "looking at its packages", 0, None),
-        ("coredns", "fetching modules (1)", 0, None),
+        ("coredns", "fetching modules", 1, None),
         ("coredns", "compiling", 0, 3),
         ("coredns", "compiling", 1, 3),
         ("coredns", "compiling", 2, 3),
@@ -127,7 +127,7 @@ def test_lines_instead_of_bars_where_there_is_no_terminal(capsys: pytest.Capture
     assert out == ""
     assert err.splitlines() == [
         "coredns: looking at its packages …",
-        "coredns: fetching modules (1) …",
+        "coredns: fetching modules …",
         "coredns: compiling …",
         "coredns: linking …",
         f"coredns: built, in {binaries_directory()}",

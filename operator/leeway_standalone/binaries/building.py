@@ -61,8 +61,10 @@ def _build_one(go: Go, binary: Binary, place: Path, report: Report) -> Path:
 
     def fetched(line: str) -> None:
         nonlocal modules
-        modules += line.startswith("go: downloading ")
-        report.step(binary.name, f"fetching modules ({modules})" if modules else "looking at its packages")
+        if not line.startswith("go: downloading "):
+            return
+        modules += 1
+        report.step(binary.name, "fetching modules", modules)
 
     report.step(binary.name, "looking at its packages")
     stale = "{{if .Stale}}{{.ImportPath}}{{end}}"
@@ -106,15 +108,16 @@ def _go(go: Go, binary: Binary, place: Path, arguments: list[str], on_line: Call
             os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
-        raise BinaryError(f"{binary.name} could not be built: {_explain(''.join(tail), process.returncode)}")
+        raise BinaryError(f"{binary.name} could not be built: {_explain(list(tail), process.returncode)}")
     return output.read_text()
 
 
-def _explain(output: str, code: int) -> str:
+def _explain(lines: list[str], code: int) -> str:
     for pattern, reason in _REASONS:
-        if re.search(pattern, output):
-            return f"{reason}.\nGo said:\n{output}"
-    return f"go exited with {code}. Its last lines:\n{output}"
+        for line in lines:
+            if re.search(pattern, line):
+                return f"{reason}. Go said: {line.strip()}"
+    return f"go exited with {code}. Its last lines:\n{''.join(lines)}"
 
 
 def _require_memory() -> None:

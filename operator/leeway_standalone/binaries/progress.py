@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 
 class Report(Protocol):
@@ -31,12 +31,15 @@ class BarReport:
     def step(self, name: str, note: str, done: int = 0, total: int | None = None) -> None:
         """Move the bar."""
         if name not in self._task_of:
-            self._task_of[name] = self._progress.add_task(name, note=note, total=total)
-        self._progress.update(self._task_of[name], note=note, completed=done, total=total)
+            self._task_of[name] = self._progress.add_task(name, note=note, total=None)
+        task = self._progress.tasks[self._task_of[name]]
+        task.total = total
+        self._progress.update(task.id, note=note, completed=done)
 
     def finish(self, name: str, note: str) -> None:
         """Fill the bar and stop its clock."""
-        self.step(name, note, done=1, total=1)
+        total = self._progress.tasks[self._task_of[name]].total if name in self._task_of else None
+        self.step(name, note, done=int(total or 1), total=int(total or 1))
 
 
 class LineReport:
@@ -74,6 +77,7 @@ def report_on_stderr() -> Iterator[Report]:
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(bar_width=24),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )

@@ -70,7 +70,7 @@ def _install(directory: Path) -> None:
         command = [sys.executable, "-m", "pip", "install", *options, "--require-hashes", "--target", str(place / "new")]
         done = subprocess.run([*command, "-r", str(PINS)], capture_output=True, text=True, check=False)
         if done.returncode:
-            why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            why = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("ERROR: ")
             raise BinaryError(
                 "Kubernetes has to be built once, but no suitable Go is installed, and pip could not install one "
                 f"({why}): {_advice()}."
