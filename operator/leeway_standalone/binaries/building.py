@@ -52,7 +52,7 @@ def build(binaries: Sequence[Binary], report: Report) -> None:
         for binary in missing:
             with scratch(directory) as place:
                 _build_one(go, binary, place, report).replace(directory / binary.name)
-            report.finish(binary.name, f"built, in {directory}")
+            report.finish(binary.name, "built")
 
 
 def _build_one(go: Go, binary: Binary, place: Path, report: Report) -> Path:
@@ -70,12 +70,15 @@ def _build_one(go: Go, binary: Binary, place: Path, report: Report) -> Path:
     stale = "{{if .Stale}}{{.ImportPath}}{{end}}"
     total = len(_go(go, binary, place, ["list", *flags, "-deps", "-f", stale, binary.package], fetched).split())
 
+    def show() -> None:
+        report.step(binary.name, "compiling" if packages < total - 1 else "linking", min(packages, total), total)
+
     def compiled(_line: str) -> None:
         nonlocal packages
-        packages = min(packages + 1, total)
-        report.step(binary.name, "linking" if packages == total else "compiling", packages, total)
+        packages += 1
+        show()
 
-    report.step(binary.name, "compiling", 0, total)
+    show()
     result = place / binary.name
     _go(go, binary, place, ["build", *flags, "-v", "-o", str(result), binary.package], compiled)
     return result

@@ -43,7 +43,7 @@ def provide_nft(report: Report) -> Path:
             if find_nft() is None:
                 report.step("nft", "unpacking the package nftables")
                 _unpack(_directory())
-                report.finish("nft", f"unpacked the package nftables into {_directory()}")
+                report.finish("nft", "unpacked the package nftables")
     found = find_nft()
     if found is None:
         raise BinaryError("the package nftables was installed, but no program `nft` is there: look at its files.")

