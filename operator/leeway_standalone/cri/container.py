@@ -1,5 +1,6 @@
 """What happens in a container's own process between the fork and the program: namespaces, root, user, limits."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -41,8 +42,7 @@ def run_container(spec: ContainerSpec, report: int) -> NoReturn:
             _become(spec.uid, spec.gid)
         _execute(spec, spec.argv)
     except OSError as error:
-        os.write(report, explain(error).encode())
-    os._exit(NOT_EXECUTABLE)
+        _fail(error, report)
 
 
 def run_inside(spec: ContainerSpec, pid: int, argv: list[str], report: int, *, tty: bool = False) -> NoReturn:
@@ -53,8 +53,7 @@ def run_inside(spec: ContainerSpec, pid: int, argv: list[str], report: int, *, t
         if inner == 0:
             _run_joined(spec, argv, report, tty=tty)
     except OSError as error:
-        os.write(report, explain(error).encode())
-        os._exit(NOT_EXECUTABLE)
+        _fail(error, report)
     os.close(report)
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(inner, signal.SIGKILL))
     os._exit(exit_code(os.waitpid(inner, 0)[1]))
@@ -88,8 +87,12 @@ def _run_joined(spec: ContainerSpec, argv: list[str], report: int, *, tty: bool)
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _execute(spec, argv)
     except OSError as error:
-        os.write(report, explain(error).encode())
-    os._exit(NOT_EXECUTABLE)
+        _fail(error, report)
+
+
+def _fail(error: OSError, report: int) -> NoReturn:
+    os.write(report, f"{explain(error)}\n".encode())
+    os._exit(NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE)
 
 
 def _become(uid: int, gid: int) -> None:
@@ -131,6 +134,6 @@ def _execute(spec: ContainerSpec, argv: list[str]) -> NoReturn:
         os.execvpe(argv[0], argv, spec.env)  # noqa: S606
     except FileNotFoundError:
         where = "no such file or directory" if "/" in argv[0] else "executable file not found in $PATH"
-        raise OSError(0, f'exec: "{argv[0]}": {where}') from None
+        raise OSError(errno.ENOENT, f'exec: "{argv[0]}": {where}') from None
     except OSError as error:
         raise OSError(error.errno, f'exec: "{argv[0]}": {error.strerror}') from None

@@ -49,7 +49,7 @@ class Execution:
         if self._overdue:
             answer = {"overdue": True}
         elif self._outputs["report"]:
-            answer = {"error": self._outputs["report"].decode()}
+            answer = {"error": self._outputs["report"].decode().strip()}
         else:
             answer |= {name: base64.b64encode(self._outputs[name]).decode() for name in ("stdout", "stderr")}
         self._reply(answer)

@@ -91,6 +91,18 @@ class NodeCalls:
         ]
         return cri.ListPodSandboxStatsResponse(stats=chosen)
 
+    async def ListMetricDescriptors(
+        self, _request: cri.ListMetricDescriptorsRequest, _: Context
+    ) -> cri.ListMetricDescriptorsResponse:
+        """List no metrics beyond the statistics."""
+        return cri.ListMetricDescriptorsResponse()
+
+    async def ListPodSandboxMetrics(
+        self, _request: cri.ListPodSandboxMetricsRequest, _: Context
+    ) -> cri.ListPodSandboxMetricsResponse:
+        """List no metrics beyond the statistics."""
+        return cri.ListPodSandboxMetricsResponse()
+
     async def Exec(self, request: cri.ExecRequest, _: Context) -> cri.ExecResponse:
         """Have the streaming server prepare `kubectl exec`."""
         response: cri.ExecResponse = await self._forward("Exec", request)

@@ -82,7 +82,7 @@ class RunningContainer:
 
     def _exited(self, exit_code: int) -> None:
         self.log.close()
-        error = self._start_error.decode(errors="replace")
+        error = self._start_error.decode(errors="replace").strip()
         if error:
             exit_code, self._reason = START_ERROR_EXIT_CODE, "StartError"
         self._state = replace(
