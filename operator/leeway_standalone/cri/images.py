@@ -55,11 +55,10 @@ class Images:
 
 def split_reference(reference: str) -> tuple[str, str]:
     """Repository, and tag or digest (`latest` if there is neither)."""
-    repository, at, digest = reference.partition("@")
-    if at:
-        return repository, digest
-    head, colon, tag = reference.rpartition(":")
-    return (head, tag) if colon and "/" not in tag else (reference, "latest")
+    name, _, digest = reference.partition("@")
+    head, colon, tag = name.rpartition(":")
+    repository, tag = (head, tag) if colon and "/" not in tag else (name, "latest")
+    return repository, digest or tag
 
 
 def full_command(image: Image, reference: str, command: list[str], args: list[str]) -> list[str]:
