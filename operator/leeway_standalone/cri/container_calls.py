@@ -7,7 +7,7 @@ import time
 
 from leeway_standalone.cri import api_pb2 as cri
 from leeway_standalone.cri.catalog import Container
-from leeway_standalone.cri.refusals import RefusedError, check_container
+from leeway_standalone.cri.refusals import check_container
 from leeway_standalone.cri.runtime import Context, Runtime, selected
 from leeway_standalone.cri.specify import specify
 
@@ -37,10 +37,8 @@ class ContainerCalls:
 
     async def StartContainer(self, request: cri.StartContainerRequest, _: Context) -> cri.StartContainerResponse:
         """Start a container; an error says why its command could not be executed."""
-        status = self.runtime.container(request.container_id, await self.runtime.states())
-        if status.state != cri.CONTAINER_CREATED:
-            raise RefusedError(f"container {status.id} was started before; create another")
-        await self.runtime.keeper("start", container=status.id)
+        self.runtime.container(request.container_id, {})
+        await self.runtime.keeper("start", container=request.container_id)
         return cri.StartContainerResponse()
 
     async def StopContainer(self, request: cri.StopContainerRequest, _: Context) -> cri.StopContainerResponse:

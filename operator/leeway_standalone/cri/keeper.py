@@ -60,7 +60,10 @@ class Keeper:
         Child(self._loop, action, {"report": error.extend}, lambda _: reply({"error": error.decode()} if error else {}))
 
     def start(self, reply: Reply, *, container: str) -> None:
-        """Start a container that the service has written a spec for."""
+        """Start a container that the service has written a spec for, once."""
+        if container in self._states or container in self._running:
+            reply({"error": f"container {container} was started before; create another"})
+            return
         spec = ContainerSpec.read(container_directory(self._root, container))
         self._running[container] = RunningContainer(
             self._loop,
