@@ -41,9 +41,10 @@ def _run(settings: LaunchSettings) -> None:
     state = StateDirectory(Path(settings.state))
     state.create()
     with ExitStack() as stack:
+        lock = stack.enter_context(state.hold())
         listeners = {name: stack.enter_context(_listen(name, port)) for name, port in asdict(settings.ports).items()}
         ports = Ports(**{name: listener.getsockname()[1] for name, listener in listeners.items()})
-        lock = stack.enter_context(state.hold(Launch(os.getpid(), time.time(), ports)))
+        state.announce(Launch(os.getpid(), time.time(), ports))
         node = stack.enter_context(_node(settings, state, lock, listeners))
         for listener in listeners.values():
             listener.close()

@@ -47,6 +47,8 @@ class Standalone:
         """Start it and return when all of it is ready; nothing is left running when that fails."""
         check_machine(self.state.root)
         self.state.create()
+        if self.state.running() is None:
+            self._bury_launcher()
         settings = LaunchSettings(
             state=str(self.state.root),
             ports=ports,
@@ -54,7 +56,7 @@ class Standalone:
             manifests=tuple(str(path.absolute()) for path in manifests),
             chart_values=tuple(str(path.absolute()) for path in chart_values),
         )
-        with open(self.state.logs / "launcher.log", "w") as log:
+        with open(self.state.logs / "launcher.log", "a") as log:
             launcher = subprocess.Popen(
                 (sys.executable, "-P", "-m", "leeway_standalone.launcher", settings.to_json()),
                 stdin=subprocess.DEVNULL,
@@ -77,6 +79,7 @@ class Standalone:
         """Stop it, and return whether it ran; afterwards no process of it is left."""
         launch = self.state.running()
         if launch is None:
+            self._bury_launcher()
             return False
         with suppress(ProcessLookupError):
             os.kill(launch.pid, signal.SIGTERM)
@@ -85,9 +88,14 @@ class Standalone:
                 os.kill(launch.pid, signal.SIGKILL)
             if not self.state.wait_until_stopped(STOP_TIMEOUT_S):
                 raise StandaloneError(f"The launcher (process {launch.pid}) did not stop. End it with kill -9.")
+        self._bury_launcher()
+        return True
+
+    def _bury_launcher(self) -> None:
+        """Collect the exit status of a launcher of this process that has ended, so that it is no zombie."""
         if self._launcher:
             self._launcher.wait()
-        return True
+            self._launcher = None
 
     def _follow(self, launcher: "subprocess.Popen[str]", on_ready: Callable[[str, float], None]) -> Up:
         assert launcher.stdout

@@ -79,8 +79,8 @@ class StateDirectory:
                                   "Name another with --state.") from error
 
     @contextmanager
-    def hold(self, launch: Launch) -> Iterator[int]:
-        """Hold the directory's lock, announce the launcher and yield the lock's descriptor; refused while it is held.
+    def hold(self) -> Iterator[int]:
+        """Hold the directory's lock and yield its descriptor; refused while it is held.
 
         Whoever inherits the descriptor holds the lock too.
         """
@@ -89,12 +89,15 @@ class StateDirectory:
                 raise StandaloneError(
                     f"A standalone already runs in {self.root}. See `leeway status`, or stop it with `leeway down`."
                 )
-            self._launch.write_text(launch.to_json())
-            self._ports.write_text(json.dumps(asdict(launch.ports)))
             try:
                 yield lock.fileno()
             finally:
                 self._launch.unlink(missing_ok=True)
+
+    def announce(self, launch: Launch) -> None:
+        """Tell who holds the lock, and remember the ports."""
+        self._launch.write_text(launch.to_json())
+        self._ports.write_text(json.dumps(asdict(launch.ports)))
 
     def running(self) -> Launch | None:
         """Return the launcher that holds the lock, or None. What a killed launcher left behind does not count."""

@@ -77,6 +77,7 @@ def test_a_second_one_runs_beside_the_first_until_it_is_killed(cluster: Cluster,
     assert other.kubectl("get", "configmap", "mine", "-n", "default").returncode == 0
     stopped = leeway("down", "--state", str(root), "--purge")
     assert "Its state is removed" in stopped.stdout
+    assert not second.stop(), "nothing runs any more"
     assert not root.exists()
     assert not any(traces(root).values())
 

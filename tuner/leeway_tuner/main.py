@@ -4,8 +4,8 @@ from pathlib import Path
 
 import uvicorn
 from leeway_core.errors import UserError
-from prometheus_client import start_http_server
 
+from leeway_tuner.metrics import serve_metrics
 from leeway_tuner.service import check_writable, service
 
 
@@ -24,7 +24,7 @@ def run(
             f"The data folder {data_dir} cannot be used: {error.strerror}. Make it, or name another."
         ) from error
     try:
-        start_http_server(metrics_port, addr=host)
+        serve_metrics(host, metrics_port)
     except OSError as error:
         raise UserError(f"The tuner cannot listen on {host}:{metrics_port}: {error.strerror}.") from error
     uvicorn.run(service(data_dir), host=host, port=port, access_log=False)
