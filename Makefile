@@ -29,7 +29,7 @@ lint: setup ## check style, types, layers and generated files
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
-	$(VENV)/bin/lint-imports
+	$(VENV)/bin/lint-imports --no-logo
 	$(PYTHON) -m leeway_operator.crd --check
 
 bench: setup ## run a benchmark, NAME=…; without it, list them
