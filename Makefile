@@ -18,6 +18,7 @@ setup: $(VENV)/.installed ## make the virtual environment with the pinned packag
 binaries: setup ## build (once) the programs of Kubernetes that are not there yet
 	$(PYTHON) -m leeway_cli binaries
 
+demo: export LEEWAY_DEMO_BEGAN_AT_S := $(shell date +%s.%N)
 demo: setup ## see Leeway at work
 	$(PYTHON) -m leeway_cli demo $(ARGS)
 

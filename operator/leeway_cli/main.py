@@ -7,7 +7,7 @@ import typer
 from leeway_core.errors import UserError
 from rich.console import Console
 
-from leeway_cli import binaries, down, operator, status, tuner, up
+from leeway_cli import binaries, demo, down, operator, status, tuner, up
 
 app = typer.Typer(
     name="leeway",
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(rich_help_panel="Standalone")(demo.demo)
 app.command(rich_help_panel="Standalone")(up.up)
 app.command(rich_help_panel="Standalone")(status.status)
 app.command(rich_help_panel="Standalone")(down.down)

@@ -8,7 +8,7 @@ import typer
 from leeway_cli.options import StateOption
 
 
-def up(
+def up(  # noqa: PLR0917 - each is an option of its own
     manifests: Annotated[
         list[Path] | None,
         typer.Argument(help="Manifests to apply once it runs, such as a ServingProfile.", exists=True, dir_okay=False),

@@ -45,8 +45,8 @@ def list_components(
     pki = credentials.of
     authority = str(credentials.authority.certificate)
     python = (sys.executable, "-P", "-m")
-    cri = (*python, "leeway_standalone.cri.service", "--root", str(state.node / "cri"))
-    keeper = ("--root", str(state.node / "cri"), "--keeper", str(KEEPER_SOCKET))
+    root = ("--root", str(state.node / "cri"))
+    keeper = ("--keeper", str(KEEPER_SOCKET))
 
     def binary(name: str, *flags: str) -> tuple[str, ...]:
         return (str(binaries[name]), *flags)
@@ -103,19 +103,15 @@ def list_components(
         ),
         Component(
             "cri-keeper",
-            (*python, "leeway_standalone.cri.keeper", "--root", str(state.node / "cri"), "--socket", str(KEEPER_SOCKET)),
+            (*python, "leeway_standalone.cri.keeper", *root, "--socket", str(KEEPER_SOCKET)),
             Probe(KEEPER_SOCKET),
             joins=True,
         ),
         Component(
             "cri-streaming",
             binary(
-                "leeway-streaming",
-                f"--socket={STREAMING_SOCKET}",
-                "--",
-                *python,
-                "leeway_standalone.cri.enter",
-                *keeper,
+                *("leeway-streaming", f"--socket={STREAMING_SOCKET}", "--"),
+                *(*python, "leeway_standalone.cri.enter", *root, *keeper),
             ),
             Probe(STREAMING_SOCKET),
             joins=True,
@@ -123,24 +119,16 @@ def list_components(
         Component(
             "cri",
             (
-                *cri,
-                "--keeper",
-                str(KEEPER_SOCKET),
-                "--socket",
-                str(CRI_SOCKET),
-                "--images",
-                str(state.node / "images.json"),
-                "--streaming",
-                str(STREAMING_SOCKET),
+                *(*python, "leeway_standalone.cri.service", *root, *keeper, "--socket", str(CRI_SOCKET)),
+                *("--images", str(state.node / "images.json"), "--streaming", str(STREAMING_SOCKET)),
             ),
             Probe(CRI_SOCKET),
             joins=True,
         ),
         Component(
             "kubelet",
-            (*python, "leeway_standalone.cri.ownerless")
-            + binary(
-                "kubelet",
+            (
+                *(*python, "leeway_standalone.cri.ownerless", str(binaries["kubelet"])),
                 f"--config={kubelet_configuration}",
                 f"--kubeconfig={kubeconfig('kubelet')}",
                 f"--hostname-override={at.NODE_NAME}",

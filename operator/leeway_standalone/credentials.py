@@ -58,9 +58,7 @@ def issue_credentials(state: StateDirectory, api_port: int, now: datetime.dateti
     issued = {name: authority.issue(name, identity) for name, identity in IDENTITIES.items()}
     kubeconfigs = {name: state.pki / f"{name}.kubeconfig" for name in WITH_KUBECONFIG}
     for name, path in kubeconfigs.items():
-        write_kubeconfig(
-            path, server=addresses.API_URL, authority=authority.files.certificate, credential=issued[name]
-        )
+        write_kubeconfig(path, server=addresses.API_URL, authority=authority.files.certificate, credential=issued[name])
     write_kubeconfig(
         state.kubeconfig,
         server=f"https://127.0.0.1:{api_port}",

@@ -49,16 +49,17 @@ class Installation:
             *("--set", f"image.tag={installation_version()}"),
             *values,
         )
-        self._wait("node", f"node/{at.NODE_NAME}", "Ready", on_ready, began_s)
+
+        def tell(name: str) -> None:
+            on_ready(name, round(time.monotonic() - began_s, 2))
+
+        self._wait((f"node/{at.NODE_NAME}",), "Ready", "default", tell)
         for namespace in ("kube-system", NAMESPACE):
-            self._wait("deployment", "--all", "Available", on_ready, began_s, namespace)
+            self._wait(("deployment", "--all"), "Available", namespace, tell)
         for file in self._manifests:
             self._kubectl("apply", "-f", file)
 
-    def _wait(
-        self, kind: str, what: str, condition: str, on_ready: OnReady, began_s: float, namespace: str = "default"
-    ) -> None:
-        target = (what,) if "/" in what else (kind, what)
+    def _wait(self, target: Sequence[str], condition: str, namespace: str, tell: Callable[[str], None]) -> None:
         process = subprocess.Popen(
             (
                 *(self._binaries["kubectl"], "wait", *target, f"--for=condition={condition}"),
@@ -71,7 +72,7 @@ class Installation:
         )
         assert process.stdout
         for line in process.stdout:
-            on_ready(line.split()[0].replace(".apps", ""), round(time.monotonic() - began_s, 2))
+            tell(line.split()[0].replace(".apps", ""))
         _, errors = process.communicate()
         if process.returncode:
             raise StandaloneError(f"Not all became ready: {errors.strip()}\n{self._evidence(namespace)}")
@@ -108,4 +109,3 @@ def _addons() -> str:
     folder = importlib.resources.files("leeway_standalone") / "addons"
     texts = [file.read_text() for file in sorted(folder.iterdir(), key=lambda file: file.name)]
     return "\n---\n".join(texts).replace("@VERSION@", installation_version())
-

@@ -75,8 +75,9 @@ class StateDirectory:
             for folder in (self.root, self.pki, self.etcd, self.volumes, self.logs):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise StandaloneError(f"Cannot make the state directory {self.root}: {error.strerror}. "
-                                  "Name another with --state.") from error
+            raise StandaloneError(
+                f"Cannot make the state directory {self.root}: {error.strerror}. Name another with --state."
+            ) from error
 
     @contextmanager
     def hold(self) -> Iterator[int]:

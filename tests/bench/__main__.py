@@ -16,6 +16,7 @@ def main() -> None:
             print(f"make bench NAME={name:16} {summary}")
     elif sys.argv[1] in path_of:
         sys.argv = sys.argv[1:]
+        sys.path.append(str(HERE.parent / "support"))
         runpy.run_path(str(path_of[sys.argv[0]]), run_name="__main__")
     else:
         sys.exit(f"No benchmark is called {sys.argv[1]!r}: there are {', '.join(path_of) or 'none yet'}.")

@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 
 import kubernetes
+import pytest
 from clusters import Cluster, eventually, pod
 from leeway_standalone.environment import chart_folder, installation_version
 
@@ -31,13 +32,17 @@ def test_install_upgrade_rollback_uninstall(cluster: Cluster, namespace: str) ->
     cluster.helm("upgrade", *release, *scope, "--set", "operator.resources.limits.memory=300Mi")
 
     def memory() -> str:
-        (deployment,) = cluster.get("deployment", "-n", namespace, "-l", "app.kubernetes.io/component=operator")["items"]
+        (deployment,) = cluster.get("deployment", "-n", namespace, "-l", "app.kubernetes.io/component=operator")[
+            "items"
+        ]
         return str(deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"])
 
     assert memory() == "300Mi"
     cluster.helm("rollback", "team", "1", "-n", namespace, "--wait")
     assert memory() == "512Mi"
-    assert not [name for name in owned(cluster, "team") if "clusterrole" in name], "a namespaced release asks for no more"
+    assert not [name for name in owned(cluster, "team") if "clusterrole" in name], (
+        "a namespaced release asks for no more"
+    )
     cluster.helm("uninstall", "team", "-n", namespace, "--wait")
     eventually(lambda: not owned(cluster, "team"), what="nothing left of the release")
 
@@ -94,14 +99,11 @@ def test_the_python_client_verifies_the_server(cluster: Cluster, namespace: str)
 
 def test_the_gateways_port_reaches_the_labelled_service(cluster: Cluster, namespace: str) -> None:
     port = cluster.up.launch.ports.gateway
-    try:
+    with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
-    except urllib.error.HTTPError as refused:
-        assert refused.code == 503
-        assert "ServingProfile" in refused.read().decode()
-        refused.close()
-    else:
-        raise AssertionError("there is no gateway yet")
+    with refused.value as answer:
+        assert answer.code == 503
+        assert "ServingProfile" in answer.read().decode()
     serve = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=8080)"
     web = pod("gateway", ["python", "-c", serve], container={"workingDir": "/usr/share"})
     service = {

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,5 +37,5 @@ def test_pods_keep_running(cluster: Cluster, namespace: str, words: str) -> None
     assert after["restartCount"] == 0
     assert cluster.exec(namespace, "steady", "echo", "here") == "here\n"
     lines = cluster.kubectl("logs", "-n", namespace, "steady").stdout.split()
-    gaps = [float(b) - float(a) for a, b in zip(lines, lines[1:], strict=False)]
+    gaps = [float(b) - float(a) for a, b in pairwise(lines)]
     assert max(gaps) < 5, "the container was paused or its log was lost"

@@ -63,14 +63,11 @@ def test_a_statefulset_is_reached_by_name_and_cluster_address(cluster: Cluster, 
     cluster.wait_ready(namespace, "statefulset/web")
     cluster.wait_ready(namespace, "client")
     address = cluster.get("service", "web", "-n", namespace)["spec"]["clusterIP"]
-    for host in ("web", f"web.{namespace}.svc.cluster.local", address, "kubernetes.default:443"):
-        scheme = "tcp" if host.endswith(":443") else "http"
-        if scheme == "http":
-            url = f"http://{host}/"
-            assert eventually(lambda url=url: cluster.exec(namespace, "client", "python", "-c", FETCH, url, check=False))
-        else:
-            connect = "import socket; socket.create_connection(('kubernetes.default', 443), 5); print('connected')"
-            assert "connected" in cluster.exec(namespace, "client", "python", "-c", connect)
+    for host in ("web", f"web.{namespace}.svc.cluster.local", address):
+        fetch = ("python", "-c", FETCH, f"http://{host}/")
+        eventually(lambda: cluster.exec(namespace, "client", *fetch, check=False).strip() == "200", what=host)  # noqa: B023
+    connect = "import socket; socket.create_connection(('kubernetes.default', 443), 5); print('connected')"
+    assert "connected" in cluster.exec(namespace, "client", "python", "-c", connect)
     # A pod reaches itself through its own Service.
     assert cluster.exec(namespace, "web-0", "python", "-c", FETCH, "http://web/").strip() == "200"
 
@@ -82,7 +79,8 @@ def test_configuration_reaches_a_pod_by_every_way(cluster: Cluster, namespace: s
         "t = '/var/run/secrets/kubernetes.io/serviceaccount/'; "
         "print(json.dumps({'config': p('/config/colour'), 'secret': p('/secret/word'), 'env': os.environ['COLOUR'], "
         "'shared': p('/shared/made'), 'labels': p('/info/labels'), 'ip': os.environ['POD_IP'], "
-        "'token': p(t + 'token').count('.'), 'ca': 'BEGIN CERTIFICATE' in p(t + 'ca.crt'), 'host': os.uname().nodename, "
+        "'token': p(t + 'token').count('.'), 'ca': 'BEGIN CERTIFICATE' in p(t + 'ca.crt'), "
+        "'host': os.uname().nodename, "
         "'memory': os.environ['MEMORY'], 'uid': os.getuid()}), flush=True); "
         "import time; time.sleep(3600)"
     )
@@ -319,8 +317,6 @@ def test_a_container_sees_neither_the_user_nor_the_node(cluster: Cluster, namesp
 def test_what_cannot_be_honoured_is_refused_with_an_event(
     cluster: Cluster, namespace: str, field: str, change: dict[str, Any]
 ) -> None:
-    cluster.kubectl(
-        "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=privileged", "--overwrite"
-    )
+    cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
     cluster.apply(pod("odd", SLEEP, **change), namespace=namespace)
     eventually(lambda: field in cluster.events(namespace, "odd"), 30, what=f"an event that names {field}")

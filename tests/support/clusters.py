@@ -53,7 +53,9 @@ class Cluster:
         finally:
             standalone.stop()
 
-    def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    def kubectl(
+        self, *arguments: str, input: str | None = None, check: bool = True
+    ) -> "subprocess.CompletedProcess[str]":
         """Run kubectl; a failure shows what it said."""
         return self._run("kubectl", *arguments, input=input, check=check)
 
