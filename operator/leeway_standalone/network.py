@@ -1,21 +1,22 @@
 """The routed network: an address on the node for each pod, behind a veth pair; no bridge, so no kernel module for one.
 
-The node has `NODE_ADDRESS` on its loopback device. A pod's `eth0` has its own address alone and sends everything to the
+The node has its address on its loopback device. A pod's `eth0` has its own address alone and sends everything to the
 node's, for which the node answers at each of its ends of the pairs; then it routes.
 """
 
 from collections.abc import Collection
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
+from itertools import chain
 from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
 
+from leeway_standalone import addresses
 from leeway_standalone.linux import Namespace, setns
 
-PODS = IPv4Network("10.244.0.0/16")
-SERVICES = IPv4Network("10.96.0.0/16")
-NODE_ADDRESS = PODS[1]
+PODS = IPv4Network(addresses.POD_NETWORK)
+NODE_ADDRESS = IPv4Address(addresses.NODE_ADDRESS)
 NODE_SYSCTLS = {"ip_forward": "1", "conf/all/send_redirects": "0", "conf/default/send_redirects": "0"}
 
 
@@ -26,7 +27,7 @@ def prepare_node() -> None:
         node.link("set", index=loopback, state="up")
         node.addr("replace", index=loopback, address=str(NODE_ADDRESS), prefixlen=32)
         # From the node, too, a Service's address must reach netfilter, which then knows better.
-        node.route("replace", dst=str(SERVICES), oif=loopback)
+        node.route("replace", dst=addresses.SERVICE_NETWORK, oif=loopback)
     for name, value in NODE_SYSCTLS.items():
         Path("/proc/sys/net/ipv4", name).write_text(value)
 
@@ -35,7 +36,7 @@ def next_address(taken: Collection[IPv4Address], last: IPv4Address | None) -> IP
     """A free pod address, by preference one not used lately: the next after the last one given."""
     first, end = int(NODE_ADDRESS) + 1, int(PODS.broadcast_address)
     start = int(last) + 1 if last else first
-    for number in (*range(start, end), *range(first, start)):
+    for number in chain(range(start, end), range(first, start)):
         if IPv4Address(number) not in taken:
             return IPv4Address(number)
     raise OSError(f"no pod address of {PODS} is free; delete pods")

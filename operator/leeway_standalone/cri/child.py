@@ -2,7 +2,6 @@
 
 import os
 import signal
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -17,7 +16,10 @@ CHUNK_BYTES = 64 * 1024  # a pipe holds no more
 
 
 class Child:
-    """A forked process. Its pipes go to `sinks` (empty data is the end of one), then its exit code to `on_exit`."""
+    """A forked process. Its pipes go to `sinks` (empty data is the end of one), then its exit code to `on_exit`.
+
+    One pipe is `report`, for errors before it runs what it is for.
+    """
 
     def __init__(
         self,
@@ -83,8 +85,8 @@ def _run(action: Callable[[dict[str, int]], NoReturn], writes: dict[str, int]) -
             if name in writes:
                 os.dup2(writes[name], number)
         action(writes)
-    except BaseException:  # noqa: BLE001 - said where the keeper's own errors are
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - all that is not expected
+        os.write(writes["report"], f"{type(error).__name__}: {error}".encode())
     finally:
         os._exit(125)
 

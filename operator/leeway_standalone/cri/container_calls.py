@@ -83,7 +83,8 @@ class ContainerCalls:
         name, limit = request.container_id, request.linux.memory_limit_in_bytes
         self.runtime.container(name, {})
         self.runtime.catalog.update_resources(name, request.linux)
-        await self.runtime.keeper("limit", container=name, memory_bytes=limit)
+        if limit:
+            await self.runtime.keeper("limit", container=name, memory_bytes=limit)
         return cri.UpdateContainerResourcesResponse()
 
     async def ReopenContainerLog(

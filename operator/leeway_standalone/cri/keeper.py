@@ -7,7 +7,6 @@ when it dies, and the next keeper reports them as exited with 137, so that the k
 
 import argparse
 import json
-import shutil
 import socket
 import time
 import traceback
@@ -82,7 +81,6 @@ class Keeper:
     def remove(self, reply: Reply, *, container: str) -> None:
         """Forget a container that does not run."""
         self._states.pop(container, None)
-        shutil.rmtree(container_directory(self._root, container), ignore_errors=True)
         reply({})
 
     def states(self, reply: Reply, *, container: str = "") -> None:

@@ -13,7 +13,10 @@ class KeeperError(RuntimeError):
 
 async def ask(path: Path, operation: str, **arguments: Any) -> dict[str, Any]:
     """Ask and wait for the answer without blocking the event loop."""
-    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        reader, writer = await asyncio.open_unix_connection(path)
+    except OSError as error:
+        raise KeeperError(f"the container runtime's keeper does not answer: {error}") from None
     try:
         writer.write(_request(operation, arguments))
         return _answer(await reader.read())
