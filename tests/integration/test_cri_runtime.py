@@ -145,6 +145,37 @@ def test_mounts_are_read_only_where_asked_and_files_can_be_mounted(pod: Pod, vol
     assert "'/data/x': Read-only file system" in says
 
 
+def test_later_mounts_of_the_node_show_up_where_asked(pod: Pod, node: Node, volume: Path) -> None:
+    (volume / "later").mkdir()
+    (volume / "later" / "before").touch()
+
+    def change(config: cri.ContainerConfig) -> None:
+        config.mounts.add(host_path=str(volume), container_path="/own")
+        receives = cri.PROPAGATION_HOST_TO_CONTAINER
+        config.mounts.add(host_path=str(volume), container_path="/live", propagation=receives)
+
+    container = pod.start("sleep", "100", change=change)
+    node.inside("mount", str(volume / "later"))
+    assert container.execute("ls", "/live/later").stdout == b""
+    assert container.execute("ls", "/own/later").stdout == b"before\n"
+    container.stop()
+
+
+def test_sysctls_are_the_pods_own(node: Node) -> None:
+    wanted = {"net.ipv4.tcp_keepalive_time": "123", "kernel.shm_rmid_forced": "1"}
+    pod = node.run_pod("tuned", lambda config: config.linux.sysctls.update(wanted))
+    files = [f"/proc/sys/{name.replace('.', '/')}" for name in wanted]
+    assert pod.output("cat", *files).split() == ["123", "1"]
+    pod.remove()
+    with pytest.raises(grpc.RpcError, match="No such file or directory: /proc/sys/net/none"):
+        node.run_pod("mistuned", lambda config: config.linux.sysctls.update({"net.none": "1"}))
+
+
+def test_users_other_than_root_may_bind_low_ports(pod: Pod) -> None:
+    bind = "import socket; print(socket.create_server(('', 80)).getsockname()[1])"
+    assert pod.output("python3", "-c", bind, change=restricted) == "80"
+
+
 def test_mount_into_the_machines_own_directory_says_where_else(pod: Pod, volume: Path) -> None:
     container = pod.create(
         "true", change=lambda config: config.mounts.add(host_path=str(volume), container_path="/usr/nowhere")

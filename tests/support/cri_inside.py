@@ -70,6 +70,9 @@ class Node:
         result = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=30)
         return result.returncode, result.stdout, result.stderr
 
+    def mount(self, path: str) -> None:
+        mount("tmpfs", path, "tmpfs")
+
     def left(self) -> tuple[int, int, int]:
         """Processes, mounts and network devices that are there now."""
         states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path("/proc").glob("[0-9]*/stat")]
