@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 import kopf
 from leeway_core.errors import UserError
-from prometheus_client import start_http_server
 
 from leeway_operator.crd import GROUP
 from leeway_operator.generation import ObservedGeneration
 from leeway_operator.handlers import registry
+from leeway_operator.metrics import serve_metrics
 
 
 def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
@@ -45,7 +45,7 @@ def run(
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     clusterwide = not namespaces
     try:
-        start_http_server(metrics_port, addr=host)
+        serve_metrics(host, metrics_port)
     except OSError as error:
         raise UserError(f"The operator cannot listen on {host}:{metrics_port}: {error.strerror}.") from error
     try:

@@ -66,6 +66,17 @@ def test_command_runs_alone_under_the_pods_name(pod: Pod) -> None:
     assert says.splitlines()[3].startswith("sh -c")
 
 
+def test_no_descriptor_of_the_runtime_is_handed_down(pod: Pod) -> None:
+    look = "import os; print([os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')[:-1]])"
+    container = pod.start("sh", "-c", f'python3 -c "{look}"; sleep 100')
+    container.wait_for("]")
+    for says in (container.text(), container.execute("python3", "-c", look).stdout.decode()):
+        descriptors = eval(says)
+        assert descriptors[0] == "/dev/null"
+        assert all(each.startswith("pipe:") for each in descriptors[1:])
+        assert len(descriptors) == 3
+
+
 def test_rest_of_the_machine_is_not_visible(pod: Pod) -> None:
     says = pod.output(
         "sh", "-c", "ls /; echo; ls /root /home /run /tmp /dev; ls /proc/self/fd | wc -l; cat /etc/shadow"
@@ -167,8 +178,10 @@ def test_sysctls_are_the_pods_own(node: Node) -> None:
     files = [f"/proc/sys/{name.replace('.', '/')}" for name in wanted]
     assert pod.output("cat", *files).split() == ["123", "1"]
     pod.remove()
+    before = node.inside("left")
     with pytest.raises(grpc.RpcError, match="No such file or directory: /proc/sys/net/none"):
         node.run_pod("mistuned", lambda config: config.linux.sysctls.update({"net.none": "1"}))
+    assert node.inside("left") == before
 
 
 def test_users_other_than_root_may_bind_low_ports(pod: Pod) -> None:

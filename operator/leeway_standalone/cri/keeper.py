@@ -113,7 +113,7 @@ class Keeper:
         self._states[container] = state
         if state.status == EXITED:
             self._running.pop(container, None)
-        with suppress(FileNotFoundError):  # removed meanwhile
+        with suppress(OSError):  # it was removed meanwhile, or the disk is full: then only this keeper knows
             write_whole(container_directory(self._root, container) / "state.json", json.dumps(asdict(state)))
 
 

@@ -3,6 +3,7 @@
 import heapq
 import selectors
 import time
+import traceback
 from collections.abc import Callable
 from itertools import count
 from typing import NoReturn
@@ -35,6 +36,13 @@ class Loop:
             timeout = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
             for key, _ in self._selector.select(timeout):
                 if self._selector.get_map().get(key.fd) is key:  # else an earlier call of this round ended it
-                    key.data()
+                    _call(key.data)
             while self._timers and self._timers[0][0] <= time.monotonic():
-                heapq.heappop(self._timers)[2]()
+                _call(heapq.heappop(self._timers)[2])
+
+
+def _call(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception:  # noqa: BLE001 - one container's trouble must not end all others
+        traceback.print_exc()
