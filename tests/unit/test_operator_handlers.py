@@ -54,7 +54,7 @@ def test_a_profile_is_new_unchanged_or_changed_by_its_generation() -> None:
 def test_without_kubernetes_the_operator_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     monkeypatch.setenv("HOME", "/nowhere")
-    monkeypatch.setattr(main, "start_http_server", lambda *_, **__: None)
+    monkeypatch.setattr(main, "serve_metrics", lambda *_, **__: None)
     with pytest.raises(UserError, match="set KUBECONFIG"):
         main.run(liveness_port=0)
 
