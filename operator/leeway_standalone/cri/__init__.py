@@ -12,4 +12,14 @@ asks the keeper over a unix socket, and may be restarted while containers go on.
 - `catalog`, `runtime`, `stats`, and the calls in `sandbox_calls`, `container_calls`, `node_calls`, `image_service`: the
   service's parts; `service` puts them together.
 - `enter`: a process that runs a command in a container, or connects to a port of a pod, for the streaming server.
+  `ownerless`: a way to run the kubelet.
+
+What differs from other runtimes, besides what `refusals` lists:
+
+- An image is no file system: a container sees the machine's programs, read-only.
+- Memory limits are held by watching, a few times a second; shared memory and volumes of medium Memory do not count.
+- CPU limits are not enforced, and weights have no effect.
+- `runAsUser` and `runAsGroup` hold for the container's own view; outside, all is the user who started the node.
+- `HostToContainer` needs mounts of the node that are shared (mount_namespaces(7)).
+- Containers live no longer than the keeper.
 """
