@@ -40,15 +40,6 @@ class GenerationRequest:
     slo_class: str = ""
 
 
-class RequestRejected(Exception):
-    """The engine will never serve this request; `code` is for programs, the message for people."""
-
-    def __init__(self, code: str, message: str) -> None:
-        """`code` is one of duplicate_id, invalid_prompt, invalid_max_tokens, context_length_exceeded, kv_exceeded."""
-        super().__init__(message)
-        self.code = code
-
-
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
     """New tokens of a request; a stop token is among them. With a finish reason it is the request's last event."""

@@ -37,6 +37,15 @@ LEGAL_TRANSITIONS = frozenset(
 )
 
 
+class RequestRejected(Exception):
+    """The engine will never serve this request; `code` is for programs, the message for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        """`code` is one of duplicate_id, invalid_prompt, invalid_max_tokens, context_length_exceeded, kv_exceeded."""
+        super().__init__(message)
+        self.code = code
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """Counts of one request. Its known tokens are prompt and generated ones; the first `computed` of them are in KV."""
@@ -52,9 +61,8 @@ class Request:
     computed: int = 0
     blocks: list[int] = field(default_factory=list)
     """KV blocks held, in the order of the tokens in them."""
-    seat: int = -1
-    """Row of the batch held while running, -1 otherwise."""
-    last_iteration: int = 0
+    last_turn: int = 0
+    """Last iteration in which decodes had to take turns and this one got its token."""
 
     @property
     def known(self) -> int:

@@ -1,0 +1,72 @@
+"""Errors of the API in OpenAI's shape."""
+
+import logging
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from leeway_core.openai_error import ErrorType, openai_error
+from pydantic import ValidationError
+
+from leeway_engine.server.token_stream import GenerationError
+from leeway_engine.server.tokenizer import ChatTemplateError
+
+logger = logging.getLogger(__name__)
+
+
+class ApiError(Exception):
+    """An answer other than the one asked for; `param` names the field at fault and `code` is for programs."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        """`status` is the HTTP status."""
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer what goes wrong before anything was sent."""
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return error_response(error)
+    except ValidationError as error:
+        return error_response(_invalid(error))
+    except ChatTemplateError as error:
+        return error_response(ApiError(400, str(error), param="messages"))
+    except GenerationError as error:
+        return error_response(broken(error))
+    except web.HTTPRequestEntityTooLarge:
+        return error_response(ApiError(413, "the request's body is too large for this server", code="body_too_large"))
+    except web.HTTPException as error:
+        return error_response(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
+    except Exception:
+        logger.exception("%s %s failed", request.method, request.path)
+        return error_response(ApiError(500, "the server failed; its log has the cause"))
+
+
+def error_response(error: ApiError) -> web.Response:
+    """Return an error as a response; one that passes says when to come again."""
+    response = web.json_response(error_body(error), status=error.status)
+    if error.status == 503:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def error_body(error: ApiError) -> dict[str, object]:
+    """Return an error as OpenAI's API has it."""
+    kind: ErrorType = "invalid_request_error" if error.status < 500 else "server_error"
+    return openai_error(str(error), "overloaded_error" if error.status == 503 else kind, error.param, error.code)
+
+
+def broken(error: GenerationError) -> ApiError:
+    """Tell a request that the engine refuses from one that it lost."""
+    return ApiError(500 if error.code == "engine_died" else 400, str(error), code=error.code)
+
+
+def _invalid(error: ValidationError) -> ApiError:
+    first = error.errors(include_url=False)[0]
+    place = [str(step) for step in first["loc"]]
+    message = first["msg"].removeprefix("Value error, ")
+    return ApiError(400, f"{place[0]}: {message}" if place else message, param=place[0] if place else None)
