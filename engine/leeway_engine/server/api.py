@@ -15,12 +15,11 @@ from leeway_engine.server.answers import DONE, Answer, ChatAnswer, CompletionAns
 from leeway_engine.server.config import ServerConfig
 from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.engine_process import EngineProcess
-from leeway_engine.server.errors import ApiError, answer_errors, broken, error_body
+from leeway_engine.server.errors import ApiError, answer_errors, error_body, known, unknown
 from leeway_engine.server.generation import Piece, pieces
 from leeway_engine.server.metrics import ServerMetrics
 from leeway_engine.server.requests import ChatBody, CompletionBody, GenerationBody
 from leeway_engine.server.stop_strings import StopStrings
-from leeway_engine.server.token_stream import GenerationError
 from leeway_engine.server.tokenizer import TextModel
 
 DEFAULT_MAX_TOKENS = 16
@@ -60,7 +59,7 @@ class Api:
         """Whether new requests are taken."""
         return self._engine.ready.is_set() and not self.draining
 
-    async def _models(self, request: web.Request) -> web.Response:
+    async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [self._card()]})
 
     async def _model(self, request: web.Request) -> web.Response:
@@ -148,8 +147,10 @@ class Api:
                 async for last in source:
                     await self._send(request, response, event(answer.chunk(last)))
                 end = event(answer.usage_chunk(last)) + DONE if usage else DONE
-            except GenerationError as error:
-                end = event(error_body(broken(error)))
+            except ClientConnectionResetError:
+                raise
+            except Exception as error:
+                end = event(error_body(known(error) or unknown(request)))
             await self._send(request, response, end)
             await response.write_eof()
         return response

@@ -29,21 +29,33 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     """Answer what goes wrong before anything was sent."""
     try:
         return await handler(request)
-    except ApiError as error:
-        return error_response(error)
-    except ValidationError as error:
-        return error_response(_invalid(error))
-    except ChatTemplateError as error:
-        return error_response(ApiError(400, str(error), param="messages"))
-    except GenerationError as error:
-        return error_response(broken(error))
-    except web.HTTPRequestEntityTooLarge:
-        return error_response(ApiError(413, "the request's body is too large for this server", code="body_too_large"))
-    except web.HTTPException as error:
-        return error_response(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
-    except Exception:
-        logger.exception("%s %s failed", request.method, request.path)
-        return error_response(ApiError(500, "the server failed; its log has the cause"))
+    except Exception as error:
+        return error_response(known(error) or unknown(request))
+
+
+def known(error: Exception) -> ApiError | None:
+    """Return what to tell the client about an error that it or the engine caused."""
+    match error:
+        case ApiError():
+            return error
+        case ValidationError():
+            return _invalid(error)
+        case ChatTemplateError():
+            return ApiError(400, str(error), param="messages")
+        case GenerationError():
+            # The engine refuses what it could never serve, which is the request's fault, or it died.
+            return ApiError(500 if error.code == "engine_died" else 400, str(error), code=error.code)
+        case web.HTTPRequestEntityTooLarge():
+            return ApiError(413, "the request's body is too large for this server", code="body_too_large")
+        case web.HTTPException():
+            return ApiError(error.status, error.reason)
+    return None
+
+
+def unknown(request: web.Request) -> ApiError:
+    """Log the error in hand and return what to tell the client."""
+    logger.exception("%s %s failed", request.method, request.path)
+    return ApiError(500, "the server failed; its log has the cause")
 
 
 def error_response(error: ApiError) -> web.Response:
@@ -58,11 +70,6 @@ def error_body(error: ApiError) -> dict[str, object]:
     """Return an error as OpenAI's API has it."""
     kind: ErrorType = "invalid_request_error" if error.status < 500 else "server_error"
     return openai_error(str(error), "overloaded_error" if error.status == 503 else kind, error.param, error.code)
-
-
-def broken(error: GenerationError) -> ApiError:
-    """Tell a request that the engine refuses from one that it lost."""
-    return ApiError(500 if error.code == "engine_died" else 400, str(error), code=error.code)
 
 
 def _invalid(error: ValidationError) -> ApiError:

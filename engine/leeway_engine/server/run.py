@@ -59,13 +59,13 @@ async def _serve(config: ServerConfig, engine_config: EngineConfig) -> bool:
 
 
 def _probes(api: Api, engine: EngineProcess, metrics: ServerMetrics) -> list[web.RouteDef]:
-    async def healthz(request: web.Request) -> web.Response:
+    async def healthz(_: web.Request) -> web.Response:
         return web.Response(status=503 if engine.died.is_set() else 200)
 
-    async def readyz(request: web.Request) -> web.Response:
+    async def readyz(_: web.Request) -> web.Response:
         return web.Response(status=200 if api.ready else 503)
 
-    async def scrape(request: web.Request) -> web.Response:
+    async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", scrape)]

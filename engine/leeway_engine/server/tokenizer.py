@@ -110,12 +110,12 @@ def _from_gguf(file: Path) -> TextModel:
     tokenizer.pre_tokenizer = _pre_tokenizer(field("ggml.pre", "default"))
     tokenizer.decoder = decoders.ByteLevel()
     # In order of their ids, so that each keeps its own.
-    tokenizer.add_special_tokens([AddedToken(t, special=True) for t, k in zip(tokens, types, strict=True) if k == _CONTROL])
+    tokenizer.add_special_tokens(
+        [AddedToken(t, special=True) for t, k in zip(tokens, types, strict=True) if k == _CONTROL]
+    )
     tokenizer.add_tokens([AddedToken(t) for t, k in zip(tokens, types, strict=True) if k == _USER_DEFINED])
     named = {
-        name: tokens[number]
-        for name in ("bos_token", "eos_token")
-        if (number := field(f"ggml.{name}_id")) is not None
+        name: tokens[number] for name in ("bos_token", "eos_token") if (number := field(f"ggml.{name}_id")) is not None
     }
     stops = {field(f"ggml.{name}_token_id") for name in ("eos", "eot")}
     return TextModel(tokenizer, frozenset(stops - {None}), field("chat_template"), named)
