@@ -25,17 +25,17 @@ def read_event(line: bytes) -> StreamEvent | None:
     if field != b"data" or value == b"[DONE]":
         return None
     event = json.loads(value)
-    if not isinstance(event, dict):
-        raise ValueError(f"an event must be an object, not {value[:MESSAGE_CHARACTERS].decode(errors='replace')}")
-    if event.get("error"):
-        return StreamEvent(error=error_message(value))
-    choice: dict[str, object] = next(iter(event.get("choices") or ()), {})
-    usage = event.get("usage") or {}
-    return StreamEvent(
-        has_text=bool(choice.get("text")),
-        finished=choice.get("finish_reason") is not None,
-        output_tokens=usage.get("completion_tokens"),
-    )
+    try:
+        if event.get("error"):
+            return StreamEvent(error=error_message(value))
+        choice = next(iter(event.get("choices") or ()), {})
+        return StreamEvent(
+            has_text=bool(choice.get("text")),
+            finished=choice.get("finish_reason") is not None,
+            output_tokens=(event.get("usage") or {}).get("completion_tokens"),
+        )
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"unexpected event {value[:MESSAGE_CHARACTERS].decode(errors='replace')}") from error
 
 
 def error_message(body: bytes) -> str:

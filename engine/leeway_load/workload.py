@@ -31,16 +31,21 @@ class TrafficClass:
         name, _, rest = text.partition(":")
         fields = {key.strip(): value for key, _, value in (pair.partition("=") for pair in rest.split(","))}
         known = {str(field.alias) for field in Objective.model_fields.values()} - {"name"}
-        if not fields or not fields.keys() <= known | {"weight"}:
+        if not fields.keys() <= known | {"weight"}:
             raise LoadError(f"an objective must be NAME:KEY=VALUE,... with keys of weight, {', '.join(sorted(known))}")
         try:
             weight = float(fields.pop("weight", 1.0))
-            return cls(Objective.model_validate({"name": name, **fields}), weight)
+            objective = Objective.model_validate({"name": name, **fields})
+            if not 0 < float(objective.target_percent) <= 100:
+                raise ValueError("targetPercent must be above 0 and at most 100")
         except ValidationError as error:
             (first, *_) = error.errors()
             raise LoadError(f"objective {text!r}: {first['loc'][0]}: {first['msg']}") from error
         except ValueError as error:
             raise LoadError(f"objective {text!r}: {error}") from error
+        if {objective.ttft_ms, objective.itl_ms, objective.tpot_ms, objective.deadline_seconds} == {None}:
+            raise LoadError(f"objective {text!r} needs a bound: ttftMs, itlMs, tpotMs or deadlineSeconds")
+        return cls(objective, weight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
