@@ -15,7 +15,7 @@ from leeway_engine.server.answers import DONE, Answer, ChatAnswer, CompletionAns
 from leeway_engine.server.config import ServerConfig
 from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.engine_process import EngineProcess
-from leeway_engine.server.errors import ApiError, answer_errors, error_body, known, unknown
+from leeway_engine.server.errors import ApiError, answer_errors, api_error, error_body
 from leeway_engine.server.generation import Piece, pieces
 from leeway_engine.server.metrics import ServerMetrics
 from leeway_engine.server.requests import ChatBody, CompletionBody, GenerationBody
@@ -149,8 +149,8 @@ class Api:
                 end = event(answer.usage_chunk(last)) + DONE if usage else DONE
             except ClientConnectionResetError:
                 raise
-            except Exception as error:
-                end = event(error_body(known(error) or unknown(request)))
+            except Exception as error:  # noqa: BLE001 (api_error logs what it does not know)
+                end = event(error_body(api_error(error)))
             await self._send(request, response, end)
             await response.write_eof()
         return response

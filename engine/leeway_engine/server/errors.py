@@ -29,33 +29,31 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     """Answer what goes wrong before anything was sent."""
     try:
         return await handler(request)
-    except Exception as error:
-        return error_response(known(error) or unknown(request))
+    except Exception as error:  # noqa: BLE001 (api_error logs what it does not know)
+        return error_response(api_error(error))
 
 
-def known(error: Exception) -> ApiError | None:
-    """Return what to tell the client about an error that it or the engine caused."""
+def api_error(error: Exception) -> ApiError:
+    """Return what to tell the client; an error that nobody foresaw is logged."""
+    told: ApiError
     match error:
         case ApiError():
-            return error
+            told = error
         case ValidationError():
-            return _invalid(error)
+            told = _invalid(error)
         case ChatTemplateError():
-            return ApiError(400, str(error), param="messages")
+            told = ApiError(400, str(error), param="messages")
         case GenerationError():
             # The engine refuses what it could never serve, which is the request's fault, or it died.
-            return ApiError(500 if error.code == "engine_died" else 400, str(error), code=error.code)
+            told = ApiError(500 if error.code == "engine_died" else 400, str(error), code=error.code)
         case web.HTTPRequestEntityTooLarge():
-            return ApiError(413, "the request's body is too large for this server", code="body_too_large")
+            told = ApiError(413, "the request's body is too large for this server", code="body_too_large")
         case web.HTTPException():
-            return ApiError(error.status, error.reason)
-    return None
-
-
-def unknown(request: web.Request) -> ApiError:
-    """Log the error in hand and return what to tell the client."""
-    logger.exception("%s %s failed", request.method, request.path)
-    return ApiError(500, "the server failed; its log has the cause")
+            told = ApiError(error.status, error.reason)
+        case _:
+            logger.error("a request failed", exc_info=error)
+            told = ApiError(500, "the server failed; its log has the cause")
+    return told
 
 
 def error_response(error: ApiError) -> web.Response:

@@ -13,4 +13,4 @@ class KnobsAnswer(KnobsReply):
     """Iterations planned so far."""
 
     enforced_since_plan: Annotated[int, Field(ge=0)]
-    """Number of the first plan that obeyed the enforced set."""
+    """Number of the first plan that obeyed the enforced set, or is to, if the pod was idle."""

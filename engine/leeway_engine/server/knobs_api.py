@@ -29,10 +29,11 @@ def knobs_application(knobs: LiveKnobs, token_file: Path, metrics: ServerMetrics
         if response is None:
             status, answer = knobs.push(await request.read())
             response = web.json_response(answer.model_dump(by_alias=True), status=status)
-            metrics.knobs_generation.labels("accepted").set(answer.accepted.generation)
         metrics.knob_pushes.labels(response.status).inc()
         return response
 
+    metrics.knobs_generation.labels("accepted").set_function(lambda: knobs.read().accepted.generation)
+    metrics.knobs_generation.labels("enforced").set_function(lambda: knobs.read().enforced.generation)
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.add_routes([web.get("/v1/knobs", get), web.put("/v1/knobs", put)])
     return app

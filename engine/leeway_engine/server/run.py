@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from contextlib import AsyncExitStack, suppress
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 
 from leeway_engine.server.api import Api
 from leeway_engine.server.config import EngineConfig, ServerConfig
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 def run(config: ServerConfig, engine_config: EngineConfig) -> None:
     """Serve until SIGTERM or SIGINT, then drain; raises SystemExit with 1 when the engine loop dies."""
+    disable_created_metrics()
     if not asyncio.run(_serve(config, engine_config)):
         raise SystemExit(1)
 
@@ -55,7 +56,9 @@ async def _serve(config: ServerConfig, engine_config: EngineConfig) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(config.drain_s):
                 await _first(engine.died.wait(), engine.idle.wait())
-        return not engine.died.is_set()
+    if engine.died.is_set():
+        logger.error("the engine loop died")
+    return not engine.died.is_set()
 
 
 def _probes(api: Api, engine: EngineProcess, metrics: ServerMetrics) -> list[web.RouteDef]:
