@@ -28,7 +28,7 @@ def read_event(line: bytes) -> StreamEvent | None:
     try:
         if event.get("error"):
             return StreamEvent(error=error_message(value))
-        choice = next(iter(event.get("choices") or ()), {})
+        choice: dict[str, object] = next(iter(event.get("choices") or ()), {})
         return StreamEvent(
             has_text=bool(choice.get("text")),
             finished=choice.get("finish_reason") is not None,
