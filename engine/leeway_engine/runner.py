@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from leeway_engine.batch_rows import BatchRows
-from leeway_engine.layout import Device, lay_out
+from leeway_engine.layout import Device, Spans, lay_out
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kv_cache import KvCache
 from leeway_engine.sampler import Draws, sample
@@ -30,16 +30,17 @@ class ModelRunner:
         for request in plan.grown:
             rows.grow(request)
         requests = plan.decodes + [chunk.request for chunk in plan.prefills]
-        row = rows.of(requests)
-        start = np.array([request.computed for request in requests], np.int64)
-        count = np.array([1] * len(plan.decodes) + [chunk.tokens for chunk in plan.prefills], np.int64)
-        end = start + count
-        sampled = np.flatnonzero(end == np.array([request.known for request in requests]))
-        batch = lay_out(rows, row, start, count, sampled, self._device)
+        spans = Spans(
+            rows.of(requests),
+            np.array([request.computed for request in requests], np.int64),
+            np.array([1] * len(plan.decodes) + [chunk.tokens for chunk in plan.prefills], np.int64),
+        )
+        sampled = np.flatnonzero(spans.end == np.array([request.known for request in requests]))
+        batch = lay_out(rows, spans, sampled, self._device)
         logits = self._decoder(batch, self._cache)
         if not len(sampled):
             return []
-        row, end = row[sampled], end[sampled]
+        row, end = spans.row[sampled], spans.end[sampled]
         tokens = sample(logits, Draws.of(rows, row, end)).cpu().numpy()
         rows.tokens[row, end] = tokens
         return [(requests[place], token) for place, token in zip(sampled.tolist(), tokens.tolist(), strict=True)]

@@ -1,1 +1,1 @@
-"""The decoder family of Llama, Qwen2 and Qwen3 in torch, its weights and its tokenizer."""
+"""The decoder family of Llama, Qwen2 and Qwen3 in torch, and its weights."""

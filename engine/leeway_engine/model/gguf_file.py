@@ -5,9 +5,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from gguf import GGUFReader, dequantize
-from torch import Tensor
+from numpy.typing import NDArray
 
 from leeway_engine.model.config import ModelConfig, RopeScaling, UnsupportedModelError
 
@@ -48,7 +48,7 @@ class GgufFile:
         """The shape of the model."""
         architecture = self.metadata("general.architecture")
         if architecture not in ("llama", "qwen2", "qwen3"):
-            raise UnsupportedModelError(f"GGUF architecture {architecture!r} is not supported; use llama, qwen2 or qwen3")
+            raise UnsupportedModelError(f"GGUF architecture {architecture!r} is none of llama, qwen2, qwen3")
 
         def value(key: str, default: Any = None) -> Any:
             return self.metadata(f"{architecture}.{key}", default)
@@ -73,7 +73,7 @@ class GgufFile:
             qk_norm=architecture == "qwen3",
         )
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> NDArray[np.float32]:
         """A decoded tensor by its name in Hugging Face's checkpoints."""
         module, _, kind = name.rpartition(".")
         prefix = ""
@@ -84,14 +84,14 @@ class GgufFile:
             return self._halves_apart(tensor)
         return tensor
 
-    def _decoded(self, name: str) -> Tensor:
+    def _decoded(self, name: str) -> NDArray[np.float32]:
         tensor = self._tensors[name]
-        return torch.tensor(dequantize(tensor.data, tensor.tensor_type))
+        return dequantize(tensor.data, tensor.tensor_type)
 
-    def _halves_apart(self, tensor: Tensor) -> Tensor:
+    def _halves_apart(self, tensor: NDArray[np.float32]) -> NDArray[np.float32]:
         """GGUF's Llama rotates neighbours, Hugging Face's the two halves of a head."""
-        pairs = tensor.view(-1, self.config.head_dim // 2, 2, *tensor.shape[1:])
-        return pairs.transpose(1, 2).reshape(tensor.shape)
+        pairs = tensor.reshape(-1, self.config.head_dim // 2, 2, *tensor.shape[1:])
+        return pairs.swapaxes(1, 2).reshape(tensor.shape)
 
     def _rope_scaling(self, kind: str | None, factor: float) -> RopeScaling | None:
         if "rope_freqs.weight" in self._tensors:

@@ -27,7 +27,7 @@ class KvCache:
         self._slots[layer].index_copy_(0, slots, keys_values)
 
     def read(self, layer: int, blocks: Tensor, requests: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the requests' blocks, each [requests, kv_heads, keys, head_dim]; valid until the next read."""
+        """Keys and values of the requests' blocks, each [requests, kv_heads, keys, head_dim], until the next read."""
         if len(self._gathered) < len(blocks):
             self._gathered = self._gathered.new_empty((len(blocks), *self._gathered.shape[1:]))
         gathered = self._gathered[: len(blocks)]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -24,7 +25,7 @@ def load_decoder(path: Path, dtype: torch.dtype, device: str = "cpu") -> Decoder
         config, read = _open_folder(path)
     elif path.suffix == ".gguf":
         gguf = GgufFile(path)
-        config, read = gguf.config, gguf.tensor
+        config, read = gguf.config, lambda name: torch.tensor(gguf.tensor(name))
     else:
         raise UnsupportedModelError(f"{path} is neither a folder with config.json nor a .gguf file")
     with torch.device("meta"):
@@ -41,13 +42,14 @@ def _open_folder(path: Path) -> tuple[ModelConfig, Read]:
     if not config_file.is_file():
         raise UnsupportedModelError(f"{path} has no config.json; name a folder in Hugging Face's format")
     config = config_from_huggingface(json.loads(config_file.read_text()))
-    files = [safe_open(file, framework="pt") for file in sorted(path.glob("*.safetensors"))]
+    files: list[Any] = [safe_open(file, framework="pt") for file in sorted(path.glob("*.safetensors"))]
     holders = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - no mapping
 
     def read(name: str) -> Tensor:
         if name not in holders:
             raise UnsupportedModelError(f"no safetensors file in {path} holds {name}")
-        return holders[name].get_tensor(name)  # type: ignore[no-any-return]
+        tensor: Tensor = holders[name].get_tensor(name)
+        return tensor
 
     return config, read
 

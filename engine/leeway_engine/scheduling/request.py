@@ -37,7 +37,7 @@ LEGAL_TRANSITIONS = frozenset(
 )
 
 
-class RequestRejected(Exception):
+class RequestRejected(Exception):  # noqa: N818 - a verdict on the request, no fault of the engine
     """The engine will never serve this request; `code` is for programs, the message for people."""
 
     def __init__(self, code: str, message: str) -> None:
