@@ -22,6 +22,18 @@ REASONS: Mapping[Result, Sequence[str]] = {
 }
 """Every reason that a verdict can have, by its result."""
 
+_FIELDS: Mapping[Bound, str] = {
+    "ttft": "ttft_ms",
+    "itl": "itl_ms",
+    "tpot": "tpot_ms",
+    "deadline": "deadline_seconds",
+}
+
+
+def bounds_of(objective: Objective) -> list[Bound]:
+    """Return the bounds that an objective has."""
+    return [bound for bound, field in _FIELDS.items() if getattr(objective, field) is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:

@@ -83,7 +83,7 @@ def _from_folder(folder: Path) -> TextModel:
     for config in (_read_json(folder / "generation_config.json"), _read_json(folder / "config.json")):
         eos = config.get("eos_token_id")
         stops |= set(eos) if isinstance(eos, list) else {eos}
-    return TextModel(tokenizer, frozenset(stops - {None}), template, named)
+    return TextModel(tokenizer, frozenset(stop for stop in stops if stop is not None), template, named)
 
 
 def _read_json(file: Path) -> dict[str, Any]:
