@@ -81,7 +81,7 @@ class _Replay:
         }
         if self._target.ignore_eos:
             options["ignore_eos"] = True
-        return f'{json.dumps(options)[:-1]}, "prompt": {writer.write(request.prompt)}}}'.encode()
+        return json.dumps(options)[:-1].encode() + b', "prompt": ' + writer.write(request.prompt) + b"}"
 
     async def _send(self, request: PlannedRequest, body: bytes) -> None:
         answer = _Answer(self._now_s)

@@ -97,9 +97,9 @@ def _overview(report: Report) -> Table:
 def _latencies(report: Report) -> Table:
     table = Table("group", "of", "count", "mean", "p50", "p90", "p95", "p99", "max", title="Latencies, s")
     for name, group in report.latencies.items():
-        rows = {"TTFT": group.ttft_s, "ITL": group.itl_s, "TPOT": group.tpot_s, "end to end": group.e2e_s}
+        rows = {"TTFT": group.ttft_s, "ITL": group.itl_s, "TPOT": group.tpot_s, "e2e": group.e2e_s}
         for kind, summary in rows.items():
-            table.add_row(name if kind == "TTFT" else "", kind, *_cells(summary), end_section=kind == "end to end")
+            table.add_row(name if kind == "TTFT" else "", kind, *_cells(summary), end_section=kind == "e2e")
     return table
 
 
