@@ -1,6 +1,5 @@
 """Open-loop load from public traces against any OpenAI-compatible server, and what it showed."""
 
-from leeway_load.errors import LoadError
 from leeway_load.ramp import RampReport, RampStep
 from leeway_load.report import Report
 from leeway_load.runner import run, run_ramp
@@ -9,7 +8,6 @@ from leeway_load.workload import Lengths, TrafficClass, Workload
 
 __all__ = [
     "Lengths",
-    "LoadError",
     "RampReport",
     "RampStep",
     "Report",

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from leeway_load.errors import LoadError
+from leeway_core.errors import UserError
+
 from leeway_load.exchange import Exchange
 from leeway_load.ramp import RampReport, RampStep, climb, settled
 from leeway_load.report import Report, report
@@ -36,9 +37,9 @@ def run_ramp(
     """Replay the trace's beginning from the workload's rate up, for its duration each, and report every step."""
     first_rate, duration_s = workload.rate, workload.duration_s
     if first_rate is None or duration_s is None or not workload.classes:
-        raise LoadError("a ramp needs the first step's rate, the duration of a step and at least one objective")
+        raise UserError("a ramp needs the first step's rate, the duration of a step and at least one objective")
     if not factor > 1:
-        raise LoadError(f"the ramp's factor must be above 1, not {factor}")
+        raise UserError(f"the ramp's factor must be above 1, not {factor}")
     whole = read_trace(trace)
     available = min(len(whole.records), workload.max_requests or len(whole.records))
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 
-from leeway_load.errors import LoadError
+from leeway_core.errors import UserError
+
 from leeway_load.prompt import Segment
 from leeway_load.trace import MOONCAKE_BLOCK_TOKENS, Trace, TraceRecord
 from leeway_load.workload import Lengths, Workload
@@ -70,7 +71,7 @@ def plan(trace: Trace, workload: Workload) -> list[PlannedRequest]:
     ]
     sent = sorted((one for one in requests if _is_sent(one, workload)), key=lambda one: (one.send_s, one.index))
     if not sent:
-        raise LoadError("no request of the trace is left to send: widen the lengths, the duration or the trace")
+        raise UserError("no request of the trace is left to send: widen the lengths, the duration or the trace")
     return list(_with_prefix_hits(sent))
 
 
@@ -79,7 +80,7 @@ def _send_times(arrivals_s: Sequence[float], workload: Workload) -> Iterator[flo
     scale = workload.time_scale
     if workload.rate is not None and len(arrivals_s) > 1:
         if last_s == first_s:
-            raise LoadError("all requests arrive at one moment, which no scaling brings to a rate")
+            raise UserError("all requests arrive at one moment, which no scaling brings to a rate")
         scale = (len(arrivals_s) - 1) / workload.rate / (last_s - first_s)
     for arrival_s in arrivals_s:
         time_s = (arrival_s - first_s) * scale

@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Sequence
 
 import aiohttp
+from leeway_core.errors import UserError
 from leeway_core.headers import OBJECTIVE_HEADER, TENANT_HEADER
 from leeway_core.verdict import Outcome, Timeline
 
-from leeway_load.errors import LoadError
 from leeway_load.exchange import Exchange
 from leeway_load.prompt import PromptWriter
 from leeway_load.schedule import Departure, PlannedRequest
@@ -44,9 +44,9 @@ async def _first_model(session: aiohttp.ClientSession, target: Target) -> str:
             response.raise_for_status()
             return str((await response.json())["data"][0]["id"])
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise LoadError(f"can't ask {url} for its models: {error or 'no answer within 30 s'}") from error
+        raise UserError(f"can't ask {url} for its models: {error or 'no answer within 30 s'}") from error
     except (LookupError, TypeError, ValueError) as error:
-        raise LoadError(f"{url} lists no models; name the model") from error
+        raise UserError(f"{url} lists no models; name the model") from error
 
 
 class _Replay:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from leeway_load.errors import LoadError
+from leeway_core.errors import UserError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,9 @@ class Target:
     def __post_init__(self) -> None:
         """Refuse what can't be sent to."""
         if not self.url.startswith(("http://", "https://")):
-            raise LoadError(f"the server's URL must begin with http:// or https://, not be {self.url!r}")
+            raise UserError(f"the server's URL must begin with http:// or https://, not be {self.url!r}")
         if not self.token_ids or self.token_ids[0] < 0:
-            raise LoadError("the range of token ids must hold at least one id, and none below 0")
+            raise UserError("the range of token ids must hold at least one id, and none below 0")
 
     def endpoint(self, name: str) -> str:
         """Address of one endpoint of the API."""

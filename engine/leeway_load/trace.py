@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from leeway_load.errors import LoadError
+from leeway_core.errors import UserError
 
 AZURE_COLUMNS = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
 MOONCAKE_BLOCK_TOKENS = 512
@@ -41,23 +41,23 @@ def read_trace(path: Path) -> Trace:
     """Read an Azure 2023 trace (.csv) or a Mooncake trace (.jsonl)."""
     readers = {".csv": _azure, ".jsonl": _mooncake}
     if path.suffix not in readers:
-        raise LoadError(f"{path}: expected an Azure 2023 trace (.csv) or a Mooncake trace (.jsonl)")
+        raise UserError(f"{path}: expected an Azure 2023 trace (.csv) or a Mooncake trace (.jsonl)")
     try:
         with path.open(encoding="utf-8", newline="") as lines:
             records = tuple(sorted(readers[path.suffix](lines, str(path)), key=lambda record: record.arrival_s))
     except OSError as error:
-        raise LoadError(f"{path}: {error.strerror}") from error
+        raise UserError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise LoadError(f"{path}: not a text file") from error
+        raise UserError(f"{path}: not a text file") from error
     if not records:
-        raise LoadError(f"{path}: no requests in it")
+        raise UserError(f"{path}: no requests in it")
     return Trace(records, _tick_s(records) if path.suffix == ".jsonl" else 0.0)
 
 
 def _azure(lines: Iterable[str], name: str) -> Iterator[TraceRecord]:
     rows = csv.reader(lines)
     if next(rows, None) != AZURE_COLUMNS:
-        raise LoadError(f"{name}:1: expected the columns {','.join(AZURE_COLUMNS)}")
+        raise UserError(f"{name}:1: expected the columns {','.join(AZURE_COLUMNS)}")
     for row in rows:
         try:
             timestamp, prompt, output = row
@@ -65,7 +65,7 @@ def _azure(lines: Iterable[str], name: str) -> Iterator[TraceRecord]:
             arrival_s = datetime.fromisoformat(f"{timestamp[:26]}+00:00").timestamp()
             yield _record(arrival_s, int(prompt), int(output))
         except ValueError as error:
-            raise LoadError(f"{name}:{rows.line_num}: {error}") from error
+            raise UserError(f"{name}:{rows.line_num}: {error}") from error
 
 
 def _mooncake(lines: Iterable[str], name: str) -> Iterator[TraceRecord]:
@@ -75,9 +75,9 @@ def _mooncake(lines: Iterable[str], name: str) -> Iterator[TraceRecord]:
             hashes = tuple(int(block) for block in row.get("hash_ids", ()))
             yield _record(row["timestamp"] / 1e3, int(row["input_length"]), int(row["output_length"]), hashes)
         except KeyError as error:
-            raise LoadError(f"{name}:{number}: no {error} in it") from error
+            raise UserError(f"{name}:{number}: no {error} in it") from error
         except (AttributeError, TypeError, ValueError) as error:
-            raise LoadError(f"{name}:{number}: {error}") from error
+            raise UserError(f"{name}:{number}: {error}") from error
 
 
 def _record(arrival_s: float, prompt_tokens: int, output_tokens: int, hashes: tuple[int, ...] = ()) -> TraceRecord:

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
+from leeway_core.errors import UserError
 from leeway_core.objective import Objective
 from pydantic import ValidationError
-
-from leeway_load.errors import LoadError
 
 
 class Lengths(StrEnum):
@@ -32,7 +31,7 @@ class TrafficClass:
         fields = {key.strip(): value for key, _, value in (pair.partition("=") for pair in rest.split(","))}
         known = {str(field.alias) for field in Objective.model_fields.values()} - {"name"}
         if not fields.keys() <= known | {"weight"}:
-            raise LoadError(f"an objective must be NAME:KEY=VALUE,... with keys of weight, {', '.join(sorted(known))}")
+            raise UserError(f"an objective must be NAME:KEY=VALUE,... with keys of weight, {', '.join(sorted(known))}")
         try:
             weight = float(fields.pop("weight", 1.0))
             objective = Objective.model_validate({"name": name, **fields})
@@ -40,11 +39,11 @@ class TrafficClass:
                 raise ValueError("targetPercent must be above 0 and at most 100")
         except ValidationError as error:
             (first, *_) = error.errors()
-            raise LoadError(f"objective {text!r}: {first['loc'][0]}: {first['msg']}") from error
+            raise UserError(f"objective {text!r}: {first['loc'][0]}: {first['msg']}") from error
         except ValueError as error:
-            raise LoadError(f"objective {text!r}: {error}") from error
+            raise UserError(f"objective {text!r}: {error}") from error
         if {objective.ttft_ms, objective.itl_ms, objective.tpot_ms, objective.deadline_seconds} == {None}:
-            raise LoadError(f"objective {text!r} needs a bound: ttftMs, itlMs, tpotMs or deadlineSeconds")
+            raise UserError(f"objective {text!r} needs a bound: ttftMs, itlMs, tpotMs or deadlineSeconds")
         return cls(objective, weight)
 
 
@@ -110,9 +109,9 @@ class Workload:
         """Refuse what makes no requests."""
         names = [one.objective.name for one in self.classes]
         if len(set(names)) < len(names):
-            raise LoadError(f"objectives need different names, not {', '.join(names)}")
+            raise UserError(f"objectives need different names, not {', '.join(names)}")
         if self.rate is not None and self.time_scale != 1.0:
-            raise LoadError("give a rate or a time scale, not both")
+            raise UserError("give a rate or a time scale, not both")
         positive = {
             "weight": min((one.weight for one in self.classes), default=1.0),
             "requests": self.max_requests,
@@ -131,7 +130,7 @@ class Workload:
         }
         for name, value in positive.items():
             if value is not None and not value > 0:
-                raise LoadError(f"{name} must be above 0, not {value}")
+                raise UserError(f"{name} must be above 0, not {value}")
         shares = {
             "prefix hit share": self.prefix_hit_share,
             "burst share": self.burst_share,
@@ -141,6 +140,6 @@ class Workload:
         }
         for name, share in shares.items():
             if share is not None and not 0 <= share <= 1:
-                raise LoadError(f"{name} must be between 0 and 1, not {share}")
+                raise UserError(f"{name} must be between 0 and 1, not {share}")
         if self.tenant_skew < 0 or self.cancel_within_s < 0:
-            raise LoadError("tenant skew and cancel window can't be negative")
+            raise UserError("tenant skew and cancel window can't be negative")

@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from aiohttp import web
-from leeway_cli.load import app
-from leeway_load import LoadError, Report, Target, TrafficClass, Workload, run, run_ramp
+from leeway_cli.load import load
+from leeway_core.errors import UserError
+from leeway_load import Report, Target, TrafficClass, Workload, run, run_ramp
 from typer.testing import CliRunner
+
+command = typer.Typer()
+command.command()(load)
 
 Handler = Callable[["Server", web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 CHAT = TrafficClass.parse("chat:ttftMs=250,itlMs=200,targetPercent=90")
@@ -104,6 +109,12 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sender be late, as it is where tests share the cores with much else."""
+    monkeypatch.setattr("leeway_load.report.MOST_SEND_LAG_MS", 1000)
+
+
 def replay(trace: Path, server: Server, **workload: Any) -> Report:
     return run(trace, Target(url=server.url), Workload(classes=(CHAT,), **workload))
 
@@ -126,7 +137,8 @@ def test_latencies_are_those_of_the_server(trace: Path) -> None:
     assert report.output_tokens == 40 * 8
     assert report.sent_per_s == pytest.approx(20, rel=0.1)
     assert report.attainment[0].met == 40
-    assert not report.void
+    assert report.send_lag_ms is not None
+    assert report.send_lag_ms.p50 < 10
 
 
 def test_requests_carry_exact_prompts_and_who_they_are_for(trace: Path) -> None:
@@ -224,7 +236,7 @@ def test_requests_without_a_whole_answer_are_misses_with_a_reason(
 def test_a_server_that_is_not_there(trace: Path) -> None:
     with serving(steady) as server:
         pass
-    with pytest.raises(LoadError, match=r"can't ask .* for its models"):
+    with pytest.raises(UserError, match=r"can't ask .* for its models"):
         run(trace, Target(url=server.url), Workload(max_requests=1))
     report = run(trace, Target(url=server.url, model="tiny"), Workload(max_requests=1))
     assert report.endings["failed"] == 1
@@ -240,6 +252,7 @@ def test_a_sender_kept_from_its_work_voids_the_report(trace: Path) -> None:
     assert report.void
 
 
+@pytest.mark.usefixtures("busy_machine")
 def test_a_ramp_finds_the_rate_that_the_server_can_take(trace: Path) -> None:
     slots = asyncio.Semaphore(2)
 
@@ -257,10 +270,11 @@ def test_a_ramp_finds_the_rate_that_the_server_can_take(trace: Path) -> None:
     assert len(set(prompts)) == len(prompts)
 
 
+@pytest.mark.usefixtures("busy_machine")
 def test_the_command_prints_json_and_tables(trace: Path) -> None:
     with serving(steady) as server:
         arguments = [str(trace), "--url", server.url, "--requests", "10", "--rate", "50", "--json"]
-        result = CliRunner().invoke(app, [*arguments, "--objective", "chat:ttftMs=250,itlMs=200"])
+        result = CliRunner().invoke(command, [*arguments, "--objective", "chat:ttftMs=250,itlMs=200"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["endings"]["finished"] == 10
@@ -279,6 +293,6 @@ def test_the_command_prints_json_and_tables(trace: Path) -> None:
     ],
 )
 def test_the_command_says_what_is_wrong(trace: Path, arguments: list[str], complaint: str) -> None:
-    result = CliRunner().invoke(app, [str(trace), *arguments])
-    assert result.exit_code == 2
-    assert complaint in result.stderr
+    result = CliRunner().invoke(command, [str(trace), *arguments])
+    assert isinstance(result.exception, UserError)
+    assert complaint in str(result.exception)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from leeway_load.errors import LoadError
+from leeway_core.errors import UserError
 from leeway_load.prompt import PromptWriter, Segment
 from leeway_load.schedule import Departure, PlannedRequest, plan
 from leeway_load.trace import Trace, TraceRecord
@@ -201,5 +201,5 @@ def test_another_salt_gives_other_prompts() -> None:
     ],
 )
 def test_what_makes_no_requests_is_refused(workload: object, complaint: str) -> None:
-    with pytest.raises(LoadError, match=complaint):
+    with pytest.raises(UserError, match=complaint):
         workload()  # type: ignore[operator]

@@ -2,7 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
-from leeway_load.errors import LoadError
+from leeway_core.errors import UserError
 from leeway_load.trace import read_trace
 
 REPOSITORY = Path(__file__).parents[2]
@@ -55,15 +55,15 @@ def test_mooncake_rows_keep_their_prefixes_and_tell_how_coarse_time_is(tmp_path:
     ],
 )
 def test_a_file_that_is_no_trace_is_refused_with_the_line(tmp_path: Path, name: str, text: str, complaint: str) -> None:
-    with pytest.raises(LoadError, match=complaint):
+    with pytest.raises(UserError, match=complaint):
         read_trace(write(tmp_path, name, text))
 
 
 def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="No such file"):
+    with pytest.raises(UserError, match="No such file"):
         read_trace(tmp_path / "none.csv")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(LoadError, match="not a text file"):
+    with pytest.raises(UserError, match="not a text file"):
         read_trace(tmp_path / "binary.csv")
 
 
