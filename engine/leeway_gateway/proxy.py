@@ -8,7 +8,6 @@ from contextlib import suppress
 import aiohttp
 from aiohttp import ClientConnectionResetError, web
 from leeway_core.headers import OBJECTIVE_HEADER
-from multidict import CIMultiDict
 
 from leeway_gateway.config import GatewayConfig
 from leeway_gateway.errors import error, error_event
@@ -179,5 +178,5 @@ async def _events(answer: aiohttp.ClientResponse, reader: EventReader) -> AsyncI
         raise BrokenOffError("the pod ended the stream too early")
 
 
-def _passed_on(headers: Mapping[str, str]) -> CIMultiDict[str]:
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON)
+def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}

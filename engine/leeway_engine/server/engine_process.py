@@ -53,11 +53,11 @@ class EngineProcess:
         """Give the loop a request; on leaving, one that has not ended is cancelled."""
         stream = self._streams[request.request_id] = TokenStream()
         self.idle.clear()
-        if self.died.is_set():
-            stream.fail(_died())
-        else:
-            self._send(Add(request))
         try:
+            if self.died.is_set():
+                stream.fail(_died())
+            else:
+                self._send(Add(request))
             yield stream
         finally:
             del self._streams[request.request_id]

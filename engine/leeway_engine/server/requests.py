@@ -50,9 +50,9 @@ class GenerationBody(_Body):
     model: str
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     """Draw from that many likeliest tokens only; 0 and -1 mean all. Not in OpenAI's API."""
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: Stops | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     stream: bool | None = None
@@ -78,7 +78,7 @@ class GenerationBody(_Body):
 class CompletionBody(GenerationBody):
     """POST /v1/completions."""
 
-    prompt: str | list[Annotated[int, Field(ge=0)]]
+    prompt: str | list[Annotated[int, Field(ge=0, lt=2**31)]]
     """Text, or the tokens themselves."""
     best_of: Literal[1] | None = None
     echo: Unserved = None

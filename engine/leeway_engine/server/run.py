@@ -56,9 +56,10 @@ async def _serve(config: ServerConfig, engine_config: EngineConfig) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(config.drain_s):
                 await _first(engine.died.wait(), engine.idle.wait())
-    if engine.died.is_set():
-        logger.error("the engine loop died")
-    return not engine.died.is_set()
+        if engine.died.is_set():
+            logger.error("the engine loop died")
+            return False
+    return True
 
 
 def _probes(api: Api, engine: EngineProcess, metrics: ServerMetrics) -> list[web.RouteDef]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gguf
 from jinja2 import TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+from leeway_engine.model.gguf_file import GgufFile
 
 _SPLIT_QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -96,11 +97,10 @@ def _content(token: str | dict[str, Any]) -> str:
 
 
 def _from_gguf(file: Path) -> TextModel:
-    reader = gguf.GGUFReader(file)
+    gguf = GgufFile(file)
 
     def field(name: str, default: Any = None) -> Any:
-        found = reader.get_field(f"tokenizer.{name}")
-        return default if found is None else found.contents()
+        return gguf.metadata(f"tokenizer.{name}", default)
 
     if (kind := field("ggml.model")) != "gpt2":
         raise ValueError(f"{file}: cannot read a tokenizer of kind {kind!r}; use the model's Hugging Face folder")
