@@ -56,11 +56,12 @@ class _Replay:
         self._model = model
         self._watch = watch
         self._clock = asyncio.get_running_loop().time
-        self._start_s = self._clock() + START_DELAY_S
+        self._start_s = 0.0
         self._sent = 0
         self._exchanges: list[Exchange] = []
 
     async def run(self, requests: Sequence[PlannedRequest], writer: PromptWriter) -> list[Exchange]:
+        self._start_s = self._clock() + START_DELAY_S
         async with asyncio.TaskGroup() as group:
             for request in requests:
                 body = self._body(request, writer)

@@ -128,7 +128,8 @@ def _attainment(report: Report) -> Table:
 def _breaches(report: Report) -> Table:
     table = Table("in flight", "requests", "missed", title="Breaches against concurrency")
     for one in report.breaches:
-        table.add_row(f"{one.least_in_flight}-{one.most_in_flight}", str(one.requests), str(one.missed))
+        few, many = one.least_in_flight, one.most_in_flight
+        table.add_row(f"{few}-{many}" if many > few else str(few), str(one.requests), str(one.missed))
     return table
 
 
