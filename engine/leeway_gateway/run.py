@@ -56,7 +56,7 @@ async def _serve(config: GatewayConfig) -> None:
         )
         await _listen(stack, _probes(ready, metrics), config.host, config.metrics_port, 0)
         proxy = Proxy(config, roster, objectives, metrics, session)
-        await _listen(stack, _routes(proxy, metrics, config), config.host, config.port, config.drain_s)
+        await _listen(stack, routes(proxy, metrics, config), config.host, config.port, config.drain_s)
         await told.wait()
         ready.clear()
         await asyncio.sleep(config.leave_s)
@@ -65,7 +65,9 @@ async def _serve(config: GatewayConfig) -> None:
             follower.cancel()
 
 
-def _routes(proxy: Proxy, metrics: GatewayMetrics, config: GatewayConfig) -> web.Application:
+def routes(proxy: Proxy, metrics: GatewayMetrics, config: GatewayConfig) -> web.Application:
+    """Return the application that clients talk to."""
+
     @web.middleware
     async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
         status = 499

@@ -63,7 +63,7 @@ class Running:
     side_url: str
     """Of the port beside: knobs of a pod, metrics of a gateway."""
 
-    def wait_until(self, url: str, status: int = 200, longest_s: float = 60) -> None:
+    def wait_until(self, url: str, status: int = 200, longest_s: float = 180) -> None:
         """Wait until an address answers with this status."""
         deadline_s = time.monotonic() + longest_s
         while status_of(url) != status:
