@@ -77,8 +77,7 @@ class Scheduler:
                 break
             if request.state is State.PREFILLING:
                 left -= self._plan_chunk(plan, request, left)
-        # Admitting beside a preemption would hand the freed blocks to a later arrival.
-        while left and self.waiting and not plan.preempted and self._next_fits():
+        while left and self.waiting and self._next_fits():
             left -= self._plan_chunk(plan, self._admit(plan), left)
         return plan
 
