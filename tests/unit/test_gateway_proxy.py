@@ -170,6 +170,37 @@ def test_pods_that_refuse_are_asked_again_until_the_wait_is_over(tmp_path: Path)
     assert asked[0] >= 2
 
 
+def test_a_client_that_takes_nothing_is_cut_off_and_its_pod_freed(tmp_path: Path) -> None:
+    file = tmp_path / "objectives.json"
+    file.write_text('[{"name": "only", "ttftMs": 60000}]')
+
+    async def connect() -> None:
+        freed = asyncio.Event()
+
+        async def endless(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            try:
+                while True:
+                    await response.write(chunk("a" * 10_000))
+            finally:
+                freed.set()
+
+        app = web.Application()
+        app.add_routes([web.post("/v1/completions", endless)])
+        async with serving(app) as url, aiohttp.ClientSession() as session:
+            metrics = GatewayMetrics()
+            config = GatewayConfig((url,), file, stalled_client_s=0.2)
+            proxy = Proxy(config, Roster([Pod("pod", url)]), Objectives(file, metrics.expect), metrics, session)
+            async with serving(routes(proxy, metrics, config)) as front:
+                _, writer = await asyncio.open_connection(HOST, int(front.rpartition(":")[2]), limit=1024)
+                writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: gateway\r\nContent-Length: 2\r\n\r\n{}")
+                await asyncio.wait_for(freed.wait(), 30)
+                writer.transport.abort()
+
+    asyncio.run(connect())
+
+
 @given(st.data())
 def test_events_leave_whole_and_at_once_however_they_arrive(data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(STREAM)), max_size=8)))
