@@ -18,7 +18,7 @@ from leeway_core.verdict import quantile
 from serving import MODEL, TOKEN, Running, pod, smollm2
 from serving import http as send
 
-CEILINGS = {"token_budget": 512, "chunk_size": 512, "running_sequences": 8}
+CEILINGS = {"token_budget": 64, "chunk_size": 64, "running_sequences": 8}
 CLIENTS = 6
 
 
@@ -45,7 +45,7 @@ def keep_busy(running: Running, stop: threading.Event) -> None:
     """Send long prompts one after another."""
     body = {"model": MODEL, "prompt": [1000] * 1500, "max_tokens": 4, "ignore_eos": True}
     while not stop.is_set():
-        send("POST", f"{running.url}/v1/completions", body)
+        send("POST", f"{running.url}/v1/completions", body, timeout_s=600)
 
 
 def measure(running: Running, pushes: int) -> dict[str, float]:
@@ -57,7 +57,7 @@ def measure(running: Running, pushes: int) -> dict[str, float]:
     steps: list[int] = []
     for generation in range(2, pushes + 2):
         # Budgets from a half of the ceiling to the whole, so that each push changes something.
-        knobs = {"generation": generation, "tokenBudget": 256 + generation % 257, "chunkSize": 256}
+        knobs = {"generation": generation, "tokenBudget": 32 + generation % 33, "chunkSize": 64}
         started_s = time.perf_counter()
         answer = call(connection, "PUT", json.dumps({**knobs, "runningSequences": 8}))
         acks_ms.append((time.perf_counter() - started_s) * 1e3)

@@ -102,9 +102,13 @@ class ApiSide:
             message = self.receive()
         return message
 
-    def push(self, generation: int) -> int:
-        """Record knobs as the API process does, and return the plans made by then."""
+    def record(self, generation: int) -> None:
+        """Leave knobs for the loop, as the API process does."""
         self.accepted.write(knobs(generation).model_dump_json(by_alias=True).encode())
+
+    def push(self, generation: int) -> int:
+        """Leave knobs, and return the plans made by then."""
+        self.record(generation)
         return self.answer().plans
 
     def answer(self) -> KnobsAnswer:
@@ -181,7 +185,7 @@ def test_knobs_written_during_a_step_hold_for_the_next_one_and_the_last_write_wi
 
 def test_an_idle_loop_takes_knobs_too() -> None:
     with running_loop() as side:
-        side.push(2)
+        side.record(2)
         side.send(Wake())
         message = side.receive()
         assert isinstance(message, Stepped)
