@@ -69,7 +69,7 @@ class EndpointSlices:
                     await self._watch(session, await self._list(session))
                 except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                     logger.warning("cannot follow EndpointSlices, trying again: %r", error)
-                    await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(_PAUSE_S)
 
     async def _list(self, session: aiohttp.ClientSession) -> str:
         async with self._get(session) as response:
