@@ -45,7 +45,7 @@ class Timeline:
     end_s: float
     outcome: Outcome
     tokens: int | None = None
-    """Output tokens, where the server told; otherwise each piece of output counts as one."""
+    """Output tokens, where they are known; otherwise each piece of output counts as one."""
 
     @property
     def ttft_s(self) -> float | None:

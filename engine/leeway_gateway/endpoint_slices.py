@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from leeway_core.errors import UserError
 
 from leeway_gateway.config import Service
 from leeway_gateway.roster import Pod, Roster
@@ -38,7 +39,7 @@ class Cluster:
         """Return the cluster that this process runs in as a pod."""
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
         if not host or not port or not _ACCOUNT.is_dir():
-            raise ValueError("not in a pod with a ServiceAccount; name the engine pods' addresses instead")
+            raise UserError("not in a pod with a ServiceAccount; name the engine pods' addresses instead")
         host = f"[{host}]" if ":" in host else host
         namespace = (_ACCOUNT / "namespace").read_text()
         return cls(f"https://{host}:{port}", _ACCOUNT / "token", _ACCOUNT / "ca.crt", namespace)

@@ -43,7 +43,9 @@ class EventReader:
 
     output: bool = False
     """Whether the events last returned carry output of the model."""
-    tokens: int | None = None
+    chunks: int = 0
+    """Chunks with output so far."""
+    usage: int | None = None
     """Output tokens, once the stream has told."""
     done: bool = False
     """Whether the stream has come to its end."""
@@ -69,8 +71,10 @@ class EventReader:
         except msgspec.DecodeError:
             return
         self.failed = self.failed or chunk.error is not None
-        self.output = self.output or any(choice.has_output for choice in chunk.choices)
-        self.tokens = output_tokens(chunk) or self.tokens
+        if any(choice.has_output for choice in chunk.choices):
+            self.output = True
+            self.chunks += 1
+        self.usage = output_tokens(chunk) or self.usage
 
 
 def output_tokens(chunk: _Chunk) -> int | None:

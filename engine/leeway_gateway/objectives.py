@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from leeway_core.errors import UserError
 from leeway_core.objective import Objective
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,7 +19,7 @@ class Objectives:
     """Follows a JSON list of objectives; while a new version cannot be read, the old one holds."""
 
     def __init__(self, file: Path, on_load: Callable[[tuple[Objective, ...]], None]) -> None:
-        """Read the file and tell `on_load`, then and after each change; raises ValueError if it cannot be read."""
+        """Read the file and tell `on_load`, then and after each change; raises UserError if it cannot be read."""
         self._file = file
         self._on_load = on_load
         self._content = b""
@@ -48,7 +49,7 @@ class Objectives:
             try:
                 self._load()
                 self._complaint = ""
-            except ValueError as error:
+            except UserError as error:
                 if str(error) != self._complaint:
                     logger.warning("keeping the objectives: %s", error)
                 self._complaint = str(error)
@@ -60,10 +61,10 @@ class Objectives:
                 return
             objectives = _OBJECTIVES.validate_json(content)
         except (OSError, ValidationError) as error:
-            raise ValueError(f"{self._file} does not hold a JSON list of objectives: {error}") from error
+            raise UserError(f"{self._file} does not hold a JSON list of objectives: {error}") from error
         names = [objective.name for objective in objectives]
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"{self._file} must hold at least one objective, and no name twice")
+            raise UserError(f"{self._file} must hold at least one objective, and no name twice")
         self._content = content
         self._objectives = objectives
         self._on_load(objectives)

@@ -149,7 +149,7 @@ class Proxy:
                 await self._send(request, response, error_event(str(broken)))
             else:
                 exchange.outcome = "failed" if reader.failed else "finished"
-            exchange.tokens = reader.tokens
+            exchange.tokens = reader.usage or reader.chunks
             await response.write_eof()
         return response
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from leeway_core.errors import UserError
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 
 from leeway_gateway.config import GatewayConfig, Service
@@ -34,35 +35,36 @@ async def _serve(config: GatewayConfig) -> None:
     metrics = GatewayMetrics()
     objectives = Objectives(config.objectives_file, metrics.expect)
     metrics.objectives_stale.set_function(lambda: objectives.stale)
-    ready = asyncio.Event()
-    async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
-        followers = [group.create_task(objectives.follow())]
-        roster = Roster()
-        if isinstance(config.pods, Service):
-            slices = EndpointSlices(Cluster.of_pod(), config.pods, roster, ready)
-            followers.append(group.create_task(slices.follow()))
-        else:
-            roster.replace(Pod(url, url.rstrip("/")) for url in config.pods)
-            ready.set()
-        metrics.ready_pods.set_function(lambda: len(roster.pods))
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=config.silence_s)
-        session = await stack.enter_async_context(
-            aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=timeout,
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        )
+    roster, ready = Roster(), asyncio.Event()
+    metrics.ready_pods.set_function(lambda: len(roster.pods))
+    work = [objectives.follow()]
+    if isinstance(config.pods, Service):
+        work.append(EndpointSlices(Cluster.of_pod(), config.pods, roster, ready).follow())
+    else:
+        roster.replace(Pod(url, url.rstrip("/")) for url in config.pods)
+        ready.set()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(_session(config))
         await _listen(stack, _probes(ready, metrics), config.host, config.metrics_port, 0)
-        proxy = Proxy(config, roster, objectives, metrics, session)
-        await _listen(stack, routes(proxy, metrics, config), config.host, config.port, config.drain_s)
-        await told.wait()
+        app = routes(Proxy(config, roster, objectives, metrics, session), metrics, config)
+        await _listen(stack, app, config.host, config.port, config.drain_s)
+        tasks = [asyncio.create_task(coroutine) for coroutine in (*work, told.wait())]
+        for task in tasks:
+            stack.callback(task.cancel)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
         ready.clear()
         await asyncio.sleep(config.leave_s)
-        await stack.aclose()
-        for follower in followers:
-            follower.cancel()
+
+
+def _session(config: GatewayConfig) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=config.silence_s),
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
 
 
 def routes(proxy: Proxy, metrics: GatewayMetrics, config: GatewayConfig) -> web.Application:
@@ -113,4 +115,7 @@ async def _listen(stack: AsyncExitStack, app: web.Application, host: str, port: 
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=drain_s)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, host, port).start()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        raise UserError(f"the gateway cannot listen on {host}:{port}: {error.strerror}") from error

@@ -233,4 +233,4 @@ def test_a_chunk_counts_as_output_if_it_carries_any(data: str, output: bool) -> 
 def test_usage_and_errors_are_noted() -> None:
     reader = EventReader()
     reader.feed(b'data: {"choices": [], "usage": {"completion_tokens": 7}}\n\ndata: {"error": {"message": "x"}}\n\n')
-    assert (reader.tokens, reader.failed, reader.done) == (7, True, False)
+    assert (reader.usage, reader.failed, reader.done) == (7, True, False)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from leeway_core.errors import UserError
 from leeway_core.model import Model
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from pydantic import Field, ValidationError
@@ -48,13 +49,13 @@ class EngineConfig(Model):
 
 
 def boot_knobs(file: Path | None, ceilings: Ceilings) -> PodKnobs:
-    """Return the knobs of a mounted file, or without one the ceilings themselves; raises ValueError if unfit."""
+    """Return the knobs of a mounted file, or without one the ceilings themselves; raises UserError if unfit."""
     if file is None:
         return PodKnobs(generation=1, **ceilings.model_dump())
     try:
         knobs = PodKnobs.model_validate_json(file.read_bytes())
-    except ValidationError as error:
-        raise ValueError(f"{file} holds no knobs: {error}") from error
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{file} holds no knobs: {error}") from error
     if refusal := ceilings.refusal(knobs):
-        raise ValueError(f"{file}: {refusal}")
+        raise UserError(f"{file}: {refusal}")
     return knobs

@@ -4,6 +4,7 @@ import hmac
 from pathlib import Path
 
 from aiohttp import web
+from leeway_core.errors import UserError
 
 from leeway_engine.server.live_knobs import LiveKnobs
 from leeway_engine.server.metrics import ServerMetrics
@@ -41,7 +42,10 @@ def knobs_application(knobs: LiveKnobs, token_file: Path, metrics: ServerMetrics
 
 def read_token(file: Path) -> str:
     """Return the token; an empty one would let everybody in."""
-    token = file.read_text().strip()
+    try:
+        token = file.read_text().strip()
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror}; it must hold the bearer token of the knob endpoint") from error
     if not token:
-        raise ValueError(f"{file} is empty; it must hold the bearer token of the knob endpoint")
+        raise UserError(f"{file} is empty; it must hold the bearer token of the knob endpoint")
     return token

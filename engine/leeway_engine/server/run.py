@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from contextlib import AsyncExitStack, suppress
 
 from aiohttp import web
+from leeway_core.errors import UserError
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 
 from leeway_engine.server.api import Api
@@ -80,7 +81,10 @@ async def _listen(stack: AsyncExitStack, app: web.Application, host: str, port: 
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=FLUSH_S)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, host, port).start()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        raise UserError(f"the pod cannot listen on {host}:{port}: {error.strerror}") from error
 
 
 async def _first(*waits: Awaitable[object]) -> int:

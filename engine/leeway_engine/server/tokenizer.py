@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from leeway_core.errors import UserError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from leeway_engine.model.gguf_file import GgufFile
@@ -30,7 +31,7 @@ class TextModel:
 
     tokenizer: Tokenizer
     stop_token_ids: frozenset[int]
-    chat_template: str | None
+    chat_template: Template | None
     template_tokens: dict[str, str]
     """`bos_token` and `eos_token`, as templates name them."""
 
@@ -50,13 +51,15 @@ class TextModel:
         if self.chat_template is None:
             raise ChatTemplateError("this model has no chat template; use /v1/completions")
         try:
-            template = _templates().from_string(self.chat_template)
-            return template.render(messages=messages, add_generation_prompt=True, **self.template_tokens)
+            return self.chat_template.render(messages=messages, add_generation_prompt=True, **self.template_tokens)
         except (TemplateError, TypeError) as error:
             raise ChatTemplateError(f"the model's chat template refuses these messages: {error}") from error
 
 
-def _templates() -> ImmutableSandboxedEnvironment:
+def _compiled(template: str | None) -> Template | None:
+    if template is None:
+        return None
+
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
 
@@ -66,13 +69,13 @@ def _templates() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
     environment.globals.update(raise_exception=raise_exception, strftime_now=strftime_now)
-    return environment
+    return environment.from_string(template)
 
 
 def _from_folder(folder: Path) -> TextModel:
     file = folder / "tokenizer.json"
     if not file.is_file():
-        raise ValueError(f"{folder} is neither a GGUF file nor a folder with a tokenizer.json")
+        raise UserError(f"{folder} is neither a GGUF file nor a folder with a tokenizer.json")
     tokenizer = Tokenizer.from_file(str(file))
     settings = _read_json(folder / "tokenizer_config.json")
     template_file = folder / "chat_template.jinja"
@@ -84,7 +87,7 @@ def _from_folder(folder: Path) -> TextModel:
     for config in (_read_json(folder / "generation_config.json"), _read_json(folder / "config.json")):
         eos = config.get("eos_token_id")
         stops |= set(eos) if isinstance(eos, list) else {eos}
-    return TextModel(tokenizer, frozenset(stop for stop in stops if stop is not None), template, named)
+    return TextModel(tokenizer, frozenset(stop for stop in stops if stop is not None), _compiled(template), named)
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -103,7 +106,7 @@ def _from_gguf(file: Path) -> TextModel:
         return gguf.metadata(f"tokenizer.{name}", default)
 
     if (kind := field("ggml.model")) != "gpt2":
-        raise ValueError(f"{file}: cannot read a tokenizer of kind {kind!r}; use the model's Hugging Face folder")
+        raise UserError(f"{file}: cannot read a tokenizer of kind {kind!r}; use the model's Hugging Face folder")
     tokens, types = field("ggml.tokens"), field("ggml.token_type")
     merges = [tuple(merge.split(" ", 1)) for merge in field("ggml.merges")]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
@@ -118,7 +121,9 @@ def _from_gguf(file: Path) -> TextModel:
         name: tokens[number] for name in ("bos_token", "eos_token") if (number := field(f"ggml.{name}_id")) is not None
     }
     stops = {field(f"ggml.{name}_token_id") for name in ("eos", "eot")}
-    return TextModel(tokenizer, frozenset(stops - {None}), field("chat_template"), named)
+    return TextModel(
+        tokenizer, frozenset(stop for stop in stops if stop is not None), _compiled(field("chat_template")), named
+    )
 
 
 def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
@@ -133,4 +138,4 @@ def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
             return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_SPLIT_LLAMA3), "isolated"), byte_level])
         case "gpt-2" | "default":
             return gpt2
-    raise ValueError(f"unknown pre-tokenizer {name!r} in the GGUF file; use the model's Hugging Face folder")
+    raise UserError(f"unknown pre-tokenizer {name!r} in the GGUF file; use the model's Hugging Face folder")
