@@ -84,7 +84,7 @@ async def serving(app: web.Application) -> AsyncIterator[str]:
 
 
 def through_gateway(
-    tmp_path: Path, *scripts: Script, wait_s: float = 0.3
+    tmp_path: Path, *scripts: Script, wait_s: float = 0.3, objective: str = "only", body: bytes = b"{}"
 ) -> tuple[int, bytes, dict[tuple[str, str], float], list[int]]:
     """Send one request before pods of these scripts: status, body, verdicts, and how often each pod was asked."""
     file = tmp_path / "objectives.json"
@@ -104,22 +104,23 @@ def through_gateway(
         async with AsyncExitStack() as stack:
             urls = [await stack.enter_async_context(serving(pod_app(i, s))) for i, s in enumerate(scripts)]
             metrics = GatewayMetrics()
-            config = GatewayConfig(tuple(urls), file, wait_s=wait_s)
+            config = GatewayConfig(tuple(urls), file, wait_s=wait_s, max_body_bytes=10_000)
             timeout = aiohttp.ClientTimeout(total=None, sock_read=0.5)
             session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
             roster = Roster(Pod(str(i), url) for i, url in enumerate(urls))
             proxy = Proxy(config, roster, Objectives(file, metrics.expect), metrics, session)
             front = await stack.enter_async_context(serving(routes(proxy, metrics, config)))
             client = await stack.enter_async_context(aiohttp.ClientSession())
-            async with client.post(f"{front}/v1/completions", json={"prompt": "x"}) as response:
-                body = await response.read()
+            headers = {"x-leeway-objective": objective}
+            async with client.post(f"{front}/v1/completions", data=body, headers=headers) as response:
+                answer = await response.read()
             verdicts = {
                 (sample.labels["result"], sample.labels["reason"]): sample.value
                 for metric in metrics.registry.collect()
                 for sample in metric.samples
                 if sample.name == "leeway_gateway_verdicts_total" and sample.value
             }
-            return response.status, body, verdicts, asked
+            return response.status, answer, verdicts, asked
 
     return asyncio.run(send())
 
@@ -168,6 +169,24 @@ def test_pods_that_refuse_are_asked_again_until_the_wait_is_over(tmp_path: Path)
     assert (status, json.loads(body)["error"]["type"]) == (503, "overloaded_error")
     assert verdicts == {("missed", "rejected"): 1}
     assert asked[0] >= 2
+
+
+@pytest.mark.parametrize(("body", "objective", "status"), [(b"x" * 20_000, "only", 413), (b"{}", "unheard-of", 400)])
+def test_a_request_at_fault_itself_reaches_no_pod_and_is_not_counted(
+    tmp_path: Path, body: bytes, objective: str, status: int
+) -> None:
+    got = through_gateway(tmp_path, whole, body=body, objective=objective)
+    assert (got[0], json.loads(got[1])["error"]["type"]) == (status, "invalid_request_error")
+    assert got[2:] == ({}, [0])
+
+
+async def finds_fault(_: web.Request) -> web.StreamResponse:
+    return web.json_response({"error": {"message": "bad"}}, status=400)
+
+
+def test_a_fault_that_the_pod_finds_is_passed_on_and_not_counted(tmp_path: Path) -> None:
+    status, body, verdicts, asked = through_gateway(tmp_path, finds_fault, whole)
+    assert (status, json.loads(body), verdicts, asked) == (400, {"error": {"message": "bad"}}, {}, [1, 0])
 
 
 def test_a_client_that_takes_nothing_is_cut_off_and_its_pod_freed(tmp_path: Path) -> None:
