@@ -27,7 +27,7 @@ def main() -> None:
         "device": options.device,
         "dtype": options.dtype,
         "threads": None,
-        "kv_blocks": 2048,
+        "kv_blocks": 1024,
         "ceilings": CEILINGS,
         "knobs": {"generation": 1, **CEILINGS},
     }

@@ -33,11 +33,11 @@ def run(config: ServerConfig, engine_config: EngineConfig) -> None:
 
 async def _serve(config: ServerConfig, engine_config: EngineConfig) -> bool:
     """Return whether the pod ended because it was told to."""
-    read_token(config.knobs_token_file)
-    text = TextModel.load(engine_config.model)
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
+    read_token(config.knobs_token_file)
+    text = TextModel.load(engine_config.model)
     metrics = ServerMetrics()
     async with AsyncExitStack() as stack:
         engine = EngineProcess(metrics.stepped)
