@@ -11,7 +11,8 @@ from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest, Sampling
 from leeway_engine.model.decoder import Decoder
-from transformers import LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+from leeway_engine.model.gguf_file import GgufFile
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 BLOCK_SIZE = 16
@@ -134,3 +135,27 @@ def random_prompts(lengths: Sequence[int], vocabulary: int, seed: int) -> list[l
     """Prompts of these lengths."""
     draw = random.Random(seed)
     return [[draw.randrange(vocabulary) for _ in range(length)] for length in lengths]
+
+
+def transformers_twin(gguf: GgufFile) -> PreTrainedModel:
+    """A Llama of transformers with the weights of a GGUF file, in float32."""
+    config = gguf.config
+    twin = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=config.vocabulary,
+            hidden_size=config.hidden,
+            intermediate_size=config.intermediate,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            num_key_value_heads=config.kv_heads,
+            max_position_embeddings=config.context,
+            rms_norm_eps=config.norm_epsilon,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            tie_word_embeddings=config.tied_embeddings,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    ).eval()
+    weights = {name: torch.tensor(gguf.tensor(name)) for name, _ in twin.named_parameters()}
+    twin.load_state_dict(weights, strict=False)
+    return twin
