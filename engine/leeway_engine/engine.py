@@ -99,7 +99,9 @@ class Engine:
         return self._scheduler.knobs()
 
     def step(self) -> list[TokenEvent]:
-        """Plan and run one iteration and return the tokens that it gave."""
+        """Plan and run one iteration and return the tokens that it gave; without work do nothing."""
+        if not self.has_work:
+            return []
         started_s = self._clock()
         plan = self._scheduler.plan()
         for request in plan.preempted:

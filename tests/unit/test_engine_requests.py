@@ -112,6 +112,7 @@ def test_after_all_are_cancelled_the_readings_are_those_of_an_idle_engine(engine
     assert (reading.running, reading.waiting, reading.waiting_tokens) == (0, 0, 0)
     assert reading.kv_blocks_free == reading.kv_blocks_total
     assert not engine.has_work
+    assert engine.step() == []
 
 
 def test_readings_count_tokens_and_time(decoder: Decoder) -> None:

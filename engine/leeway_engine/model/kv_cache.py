@@ -6,11 +6,6 @@ from torch import Tensor
 from leeway_engine.model.config import ModelConfig
 
 
-def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    """Memory that one block takes over all layers."""
-    return config.layers * block_size * 2 * config.kv_heads * config.head_dim * dtype.itemsize
-
-
 class KvCache:
     """One tensor [layers, blocks x block_size, 2, kv_heads, head_dim]: a token's key and value lie side by side."""
 
