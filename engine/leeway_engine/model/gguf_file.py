@@ -31,7 +31,7 @@ LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 
 
 class GgufFile:
-    """Metadata and tensors of one file; a model split over several files is not supported."""
+    """Metadata and tensors of one file."""
 
     def __init__(self, path: Path) -> None:
         """Map the file; tensors are decoded when asked for."""
@@ -85,7 +85,9 @@ class GgufFile:
         return tensor
 
     def _decoded(self, name: str) -> NDArray[np.float32]:
-        tensor = self._tensors[name]
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise UnsupportedModelError(f"the GGUF file has no tensor {name}; a model must lie in one file")
         return dequantize(tensor.data, tensor.tensor_type)
 
     def _halves_apart(self, tensor: NDArray[np.float32]) -> NDArray[np.float32]:
