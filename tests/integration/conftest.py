@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from clusters import Cluster
@@ -10,7 +9,7 @@ from clusters import Cluster
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
 
 

@@ -1,0 +1,7 @@
+"""The HTTP headers in which a request carries more than OpenAI's API has fields for."""
+
+OBJECTIVE_HEADER = "x-leeway-objective"
+"""Name of the objective that the request belongs to; without it, the first objective of the profile holds."""
+
+TENANT_HEADER = "x-leeway-tenant"
+"""Who the request is counted for."""

@@ -1,0 +1,160 @@
+"""The engine of a pod: requests in, tokens out, one iteration at a time."""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
+
+from leeway_engine.batch_rows import BatchRows
+from leeway_engine.messages import EngineStats, GenerationRequest, Iteration, TokenEvent
+from leeway_engine.model.decoder import Decoder
+from leeway_engine.model.kv_cache import KvCache
+from leeway_engine.runner import ModelRunner
+from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.plan import Plan
+from leeway_engine.scheduling.request import Request, RequestRejected
+from leeway_engine.scheduling.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What a pod fixes when it boots, and the knobs that it boots with."""
+
+    kv_blocks: int
+    knobs: PodKnobs
+    ceilings: Ceilings
+    block_size: int = 16
+    context: int | None = None
+    """Most tokens of prompt and output together; None takes what the model was trained for."""
+
+
+@dataclass(slots=True)
+class _Generation:
+    """A request's tokens, kept for a recompute, and how they are drawn."""
+
+    request: GenerationRequest
+    token_ids: list[int]
+    seed: int
+
+
+class Engine:
+    """Schedules, runs and samples in the caller's thread; no call takes longer than an iteration."""
+
+    def __init__(
+        self, decoder: Decoder, options: EngineOptions, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """Allocate the KV cache."""
+        config, weight = decoder.config, decoder.embedding.weight
+        self.vocabulary = config.vocabulary
+        self.context = min(options.context or config.context, config.context)
+        self._clock = clock
+        pool = BlockPool(options.kv_blocks, options.block_size)
+        self._scheduler = Scheduler(pool, options.knobs, options.ceilings)
+        self._rows = BatchRows(options.ceilings.running_sequences, self.context, options.block_size)
+        cache = KvCache(config, options.kv_blocks, options.block_size, weight.dtype, str(weight.device))
+        self._runner = ModelRunner(decoder, cache, self._rows)
+        self._generations: dict[Request, _Generation] = {}
+        self._prefill_tokens = self._decode_tokens = self._preemptions = 0
+        self._last = Iteration()
+        self._busy_since_s: float | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would have something to do."""
+        return bool(self._generations)
+
+    def add(self, request: GenerationRequest) -> None:
+        """Queue a request, or raise RequestRejected if it can never be served."""
+        prompt = list(request.prompt_token_ids)
+        if not prompt or min(prompt) < 0 or max(prompt) >= self.vocabulary:
+            raise RequestRejected(
+                "invalid_prompt", f"the prompt must hold at least one token id, each from 0 to {self.vocabulary - 1}"
+            )
+        if request.max_tokens < 1:
+            raise RequestRejected("invalid_max_tokens", f"max_tokens must be 1 or more, not {request.max_tokens}")
+        if len(prompt) + request.max_tokens > self.context:
+            raise RequestRejected(
+                "context_length_exceeded",
+                f"the prompt of {len(prompt)} tokens and max_tokens {request.max_tokens} are together over "
+                f"the context of {self.context} tokens; shorten one of them",
+            )
+        scheduled = self._scheduler.add(request.request_id, len(prompt), request.max_tokens)
+        seed = request.sampling.seed
+        seed = secrets.randbits(64) if seed is None else seed % 2**64
+        self._generations[scheduled] = _Generation(request, prompt, seed)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at once and free what it holds; unknown or ended ones are ignored."""
+        if request := self._scheduler.cancel(request_id):
+            self._forget(request)
+
+    def set_knobs(self, knobs: PodKnobs) -> KnobsReply:
+        """Take knobs for the next planned iteration, or change nothing and say why in the reply."""
+        return self._scheduler.accept(knobs)
+
+    def knobs(self) -> KnobsReply:
+        """The knobs accepted and those enforced."""
+        return self._scheduler.knobs()
+
+    def step(self) -> list[TokenEvent]:
+        """Plan and run one iteration and return the tokens that it gave; without work do nothing."""
+        if not self.has_work:
+            return []
+        started_s = self._clock()
+        plan = self._scheduler.plan()
+        for request in plan.preempted:
+            self._rows.leave(request)
+        for request in plan.admitted:
+            generation = self._generations[request]
+            self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
+        sampled = self._runner.run(plan)
+        stopped = {r for r, token_id in sampled if token_id in self._generations[r].request.stop_token_ids}
+        self._scheduler.complete(plan, stopped)
+        events = [self._event(request, token_id) for request, token_id in sampled]
+        self._observe(plan, started_s)
+        return events
+
+    def stats(self) -> EngineStats:
+        """A reading for the metrics."""
+        scheduler = self._scheduler
+        return EngineStats(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            waiting_tokens=sum(request.pending for request in scheduler.waiting.values()),
+            kv_blocks_free=scheduler.pool.free,
+            kv_blocks_total=scheduler.pool.total,
+            iterations=scheduler.iterations,
+            prefill_tokens=self._prefill_tokens,
+            decode_tokens=self._decode_tokens,
+            preemptions=self._preemptions,
+            last=self._last,
+        )
+
+    def _event(self, request: Request, token_id: int) -> TokenEvent:
+        self._generations[request].token_ids.append(token_id)
+        if request.finish_reason is not None:
+            self._forget(request)
+        return TokenEvent(
+            request.request_id, (token_id,), request.finish_reason, request.prompt_tokens, request.generated
+        )
+
+    def _forget(self, request: Request) -> None:
+        del self._generations[request]
+        self._rows.leave(request)
+
+    def _observe(self, plan: Plan, started_s: float) -> None:
+        ended_s = self._clock()
+        self._last = Iteration(
+            seconds=ended_s - started_s,
+            idle_gap_s=0.0 if self._busy_since_s is None else started_s - self._busy_since_s,
+            prefill_tokens=plan.prefill_tokens,
+            decode_tokens=len(plan.decodes),
+            preempted=len(plan.preempted),
+            knobs_generation=plan.knobs.generation,
+        )
+        self._busy_since_s = ended_s if self.has_work else None
+        self._prefill_tokens += self._last.prefill_tokens
+        self._decode_tokens += self._last.decode_tokens
+        self._preemptions += self._last.preempted

@@ -1,0 +1,84 @@
+"""Draws the next token of each row of logits."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from leeway_engine.batch_rows import BatchRows, Ints
+
+SHORTLIST = 1024
+"""Most likely tokens that are sorted at first for top-p; the whole vocabulary only if they do not hold its mass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How each row is drawn."""
+
+    temperature: NDArray[np.float32]
+    top_p: NDArray[np.float32]
+    top_k: Ints
+    uniform: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: BatchRows, row: Ints, position: Ints) -> "Draws":
+        """Settings of these rows. The random number hangs on seed and position alone, never on batch mates."""
+        uniform = uniform_numbers(rows.seed[row], position)
+        return cls(rows.temperature[row], rows.top_p[row], rows.top_k[row], uniform)
+
+
+def uniform_numbers(seed: NDArray[np.uint64], position: Ints) -> NDArray[np.float64]:
+    """Numbers in [0, 1) by SplitMix64."""
+    mixed = seed + position.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def sample(logits: Tensor, draws: Draws) -> Tensor:
+    """One token id for each row of [rows, vocabulary]; rows with temperature 0 get the most likely one."""
+    tokens = logits.argmax(dim=-1)
+    cut = (draws.top_k > 0) | (draws.top_p < 1)
+    warm = draws.temperature > 0
+    for chosen, draw in ((warm & ~cut, _draw_from_all), (warm & cut, _draw_from_top)):
+        if chosen.any():
+            index = torch.from_numpy(np.flatnonzero(chosen)).to(logits.device)
+            temperature, top_p, top_k, uniform = (
+                torch.from_numpy(values[chosen]).to(logits.device)[:, None]
+                for values in (draws.temperature, draws.top_p, draws.top_k, draws.uniform)
+            )
+            tokens[index] = draw(logits[index].float() / temperature, top_p, top_k, uniform)
+    return tokens
+
+
+def _draw_from_all(logits: Tensor, _top_p: Tensor, _top_k: Tensor, uniform: Tensor) -> Tensor:
+    return _invert(logits.double().softmax(dim=-1), uniform)
+
+
+def _draw_from_top(logits: Tensor, top_p: Tensor, top_k: Tensor, uniform: Tensor) -> Tensor:
+    vocabulary = logits.shape[-1]
+    top_k = torch.where(top_k > 0, top_k.clamp(max=vocabulary), vocabulary)
+    for width in (min(SHORTLIST, vocabulary), vocabulary):
+        values, ids = logits.topk(width, dim=-1)
+        rank = torch.arange(width, device=logits.device)
+        values = values.double().masked_fill(rank >= top_k, -torch.inf)
+        # Where the top-k lies within the shortlist its own mass counts as the whole, elsewhere the vocabulary's.
+        whole = torch.where(top_k <= width, values.logsumexp(-1, True), logits.double().logsumexp(-1, True))
+        likely = (values - whole).exp()
+        before = likely.cumsum(dim=-1) - likely
+        inside = (before < top_p) & (rank < top_k)
+        if width == vocabulary or not (inside[:, -1:] & (top_k > width)).any():
+            break
+    kept = likely.masked_fill(~inside, 0)
+    return ids.gather(-1, _invert(kept / kept.sum(-1, True), uniform)[:, None])[:, 0]
+
+
+def _invert(likely: Tensor, uniform: Tensor) -> Tensor:
+    """The first place where the cumulated likelihood passes the uniform number."""
+    cumulated = likely.cumsum(dim=-1)
+    # Rounding may leave the sum below 1, so the number is scaled to it.
+    place = torch.searchsorted(cumulated, uniform * cumulated[:, -1:], right=True)[:, 0]
+    return place.clamp(max=likely.shape[-1] - 1)

@@ -1,0 +1,1 @@
+"""The processes of a pod: the API that clients talk to, and the engine loop beside it."""

@@ -1,0 +1,175 @@
+"""The OpenAI API of a pod."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, suppress
+from typing import TypeVar
+
+from aiohttp import ClientConnectionResetError, web
+from leeway_core.headers import OBJECTIVE_HEADER, TENANT_HEADER
+
+from leeway_engine.messages import GenerationRequest, Sampling
+from leeway_engine.server.answers import DONE, Answer, ChatAnswer, CompletionAnswer, event
+from leeway_engine.server.config import ServerConfig
+from leeway_engine.server.detokenizer import Detokenizer
+from leeway_engine.server.engine_process import EngineProcess
+from leeway_engine.server.errors import ApiError, answer_errors, api_error, error_body
+from leeway_engine.server.generation import Piece, pieces
+from leeway_engine.server.metrics import ServerMetrics
+from leeway_engine.server.requests import ChatBody, CompletionBody, GenerationBody
+from leeway_engine.server.stop_strings import StopStrings
+from leeway_engine.server.tokenizer import TextModel
+
+DEFAULT_MAX_TOKENS = 16
+"""Of /v1/completions, as OpenAI has it; a chat goes on as long as it may."""
+
+Body = TypeVar("Body", bound=GenerationBody)
+
+
+class Api:
+    """Turns HTTP requests into generations, and tokens into answers."""
+
+    def __init__(self, config: ServerConfig, text: TextModel, engine: EngineProcess, metrics: ServerMetrics) -> None:
+        """Serve what the engine's process makes."""
+        self._config = config
+        self._text = text
+        self._engine = engine
+        self._metrics = metrics
+        self._created = int(time.time())
+        self.draining = False
+        """Set when the pod is to stop: what runs goes on, and nothing new is taken."""
+
+    def application(self) -> web.Application:
+        """Return the application with all of the API's routes."""
+        app = web.Application(middlewares=[answer_errors], client_max_size=self._config.max_body_bytes)
+        app.add_routes(
+            [
+                web.get("/v1/models", self._models),
+                web.get("/v1/models/{model:.+}", self._model),
+                web.post("/v1/completions", self._completions),
+                web.post("/v1/chat/completions", self._chat_completions),
+            ]
+        )
+        return app
+
+    @property
+    def ready(self) -> bool:
+        """Whether new requests are taken."""
+        return self._engine.ready.is_set() and not self.draining
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [self._card()]})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        self._check_model(request.match_info["model"])
+        return web.json_response(self._card())
+
+    def _card(self) -> dict[str, object]:
+        return {
+            "id": self._config.served_model,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "leeway",
+            "max_model_len": self._engine.max_request_tokens,
+        }
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        body = await self._parse(request, CompletionBody)
+        prompt = body.prompt if isinstance(body.prompt, list) else await self._text.encode(body.prompt, special=True)
+        limit = self._limit("prompt", prompt, body.max_tokens, DEFAULT_MAX_TOKENS)
+        return await self._answer(request, body, prompt, limit, CompletionAnswer(body.model))
+
+    async def _chat_completions(self, request: web.Request) -> web.StreamResponse:
+        body = await self._parse(request, ChatBody)
+        rendered = self._text.render([message.for_template() for message in body.messages])
+        prompt = await self._text.encode(rendered, special=False)
+        limit = self._limit("messages", prompt, body.max_completion_tokens or body.max_tokens, None)
+        return await self._answer(request, body, prompt, limit, ChatAnswer(body.model))
+
+    async def _parse(self, request: web.Request, kind: type[Body]) -> Body:
+        if not self.ready:
+            raise ApiError(503, "this pod takes no requests now; send it again", code="not_ready")
+        if self._engine.requests >= self._config.max_requests:
+            raise ApiError(503, f"this pod already holds {self._config.max_requests} requests", code="queue_full")
+        body = kind.model_validate_json(await request.read())
+        self._check_model(body.model)
+        return body
+
+    def _check_model(self, model: str) -> None:
+        served = self._config.served_model
+        if model != served:
+            raise ApiError(404, f"no model {model!r} here, only {served!r}", param="model", code="model_not_found")
+
+    def _limit(self, param: str, prompt: Sequence[int], asked: int | None, default: int | None) -> int:
+        """Return the most output tokens, or refuse what can never fit."""
+        most = self._engine.max_request_tokens
+        left = most - len(prompt)
+        if left < (asked or 1):
+            output = f" and max_tokens {asked}" if asked else ""
+            message = f"a request may have {most} tokens, but the prompt of {len(prompt)}{output} need more"
+            raise ApiError(400, message, param=param, code="context_length_exceeded")
+        return asked or min(left, default or left)
+
+    async def _answer(
+        self, request: web.Request, body: GenerationBody, prompt: Sequence[int], limit: int, answer: Answer
+    ) -> web.StreamResponse:
+        generation = GenerationRequest(
+            request_id=uuid.uuid4().hex,
+            prompt_token_ids=prompt,
+            max_tokens=limit,
+            sampling=_sampling(body),
+            stop_token_ids=frozenset() if body.ignore_eos else self._text.stop_token_ids,
+            arrival_s=time.monotonic(),
+            tenant=request.headers.get(TENANT_HEADER, ""),
+            slo_class=request.headers.get(OBJECTIVE_HEADER, ""),
+        )
+        with self._engine.stream(generation) as stream:
+            text = pieces(stream, Detokenizer(self._text.tokenizer), StopStrings(body.stop or ()))
+            async with aclosing(self._metrics.observed(text, generation.arrival_s)) as source:
+                if body.stream:
+                    usage = body.stream_options is not None and body.stream_options.include_usage
+                    return await self._stream(request, source, answer, usage)
+                whole = [piece async for piece in source]
+                return web.json_response(answer.whole("".join(piece.text for piece in whole), whole[-1]))
+
+    async def _stream(
+        self, request: web.Request, source: AsyncIterator[Piece], answer: Answer, usage: bool
+    ) -> web.StreamResponse:
+        # A refusal still has its status: nothing is sent before the first text.
+        last = await anext(source)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        with suppress(ClientConnectionResetError):
+            await response.prepare(request)
+            try:
+                await self._send(request, response, event(answer.chunk(last)))
+                async for last in source:
+                    await self._send(request, response, event(answer.chunk(last)))
+                end = event(answer.usage_chunk(last)) + DONE if usage else DONE
+            except ClientConnectionResetError:
+                raise
+            except Exception as error:  # noqa: BLE001 (api_error logs what it does not know)
+                end = event(error_body(api_error(error)))
+            await self._send(request, response, end)
+            await response.write_eof()
+        return response
+
+    async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+        """Send, and cut off a client that takes nothing for too long."""
+        try:
+            async with asyncio.timeout(self._config.stalled_client_s):
+                await response.write(data)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ClientConnectionResetError("the client takes nothing") from None
+
+
+def _sampling(body: GenerationBody) -> Sampling:
+    return Sampling(
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        top_k=max(body.top_k or 0, 0),
+        seed=body.seed,
+    )

@@ -1,0 +1,77 @@
+"""Errors of the API in OpenAI's shape."""
+
+import logging
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from leeway_core.openai_error import ErrorType, openai_error
+from pydantic import ValidationError
+
+from leeway_engine.server.token_stream import GenerationError
+from leeway_engine.server.tokenizer import ChatTemplateError
+
+logger = logging.getLogger(__name__)
+
+
+class ApiError(Exception):
+    """An answer other than the one asked for; `param` names the field at fault and `code` is for programs."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        """`status` is the HTTP status."""
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer what goes wrong before anything was sent."""
+    try:
+        return await handler(request)
+    except Exception as error:  # noqa: BLE001 (api_error logs what it does not know)
+        return error_response(api_error(error))
+
+
+def api_error(error: Exception) -> ApiError:
+    """Return what to tell the client; an error that nobody foresaw is logged."""
+    told: ApiError
+    match error:
+        case ApiError():
+            told = error
+        case ValidationError():
+            told = _invalid(error)
+        case ChatTemplateError():
+            told = ApiError(400, str(error), param="messages")
+        case GenerationError():
+            # The engine refuses what it could never serve, which is the request's fault, or it died.
+            told = ApiError(500 if error.code == "engine_died" else 400, str(error), code=error.code)
+        case web.HTTPRequestEntityTooLarge():
+            told = ApiError(413, "the request's body is too large for this server", code="body_too_large")
+        case web.HTTPException():
+            told = ApiError(error.status, error.reason)
+        case _:
+            logger.error("a request failed", exc_info=error)
+            told = ApiError(500, "the server failed; its log has the cause")
+    return told
+
+
+def error_response(error: ApiError) -> web.Response:
+    """Return an error as a response; one that passes says when to come again."""
+    response = web.json_response(error_body(error), status=error.status)
+    if error.status == 503:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def error_body(error: ApiError) -> dict[str, object]:
+    """Return an error as OpenAI's API has it."""
+    kind: ErrorType = "invalid_request_error" if error.status < 500 else "server_error"
+    return openai_error(str(error), "overloaded_error" if error.status == 503 else kind, error.param, error.code)
+
+
+def _invalid(error: ValidationError) -> ApiError:
+    first = error.errors(include_url=False)[0]
+    place = [str(step) for step in first["loc"]]
+    message = first["msg"].removeprefix("Value error, ")
+    return ApiError(400, f"{place[0]}: {message}" if place else message, param=place[0] if place else None)

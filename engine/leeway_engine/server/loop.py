@@ -1,0 +1,135 @@
+"""The engine loop: the process that holds the model and does nothing but iterations."""
+
+import ctypes
+import signal
+import socket
+import sys
+
+import torch
+from leeway_core.pod_knobs import PodKnobs
+
+from leeway_engine.engine import Engine, EngineOptions
+from leeway_engine.messages import GenerationRequest
+from leeway_engine.model.config import UnsupportedModelError
+from leeway_engine.model.weights import load_decoder
+from leeway_engine.scheduling.request import RequestRejected
+from leeway_engine.server.channel import Add, Booted, Cancel, LoopChannel, Rejected, Stepped
+from leeway_engine.server.config import EngineConfig
+from leeway_engine.server.knobs_answer import KnobsAnswer
+from leeway_engine.server.register import Register
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Loop:
+    """Steps the engine while it has work, and between two steps takes requests, cancels and knobs."""
+
+    def __init__(self, engine: Engine, channel: LoopChannel, accepted: Register, enforced: Register) -> None:
+        """Serve the API process at the other end of the channel and the registers."""
+        self._engine = engine
+        self._channel = channel
+        self._accepted = accepted
+        self._enforced = enforced
+        self._plans = 0
+        self._enforced_generation = 0
+        self._enforced_since = 0
+        self._publish(1)
+
+    def run(self) -> None:
+        """Serve until the API process is gone."""
+        try:
+            while True:
+                self._turn()
+        except EOFError:
+            return
+
+    def _turn(self) -> None:
+        told = self._listen()
+        if self._engine.has_work:
+            # Counted before the knobs are read: whoever then writes knobs and reads the count sees this plan as made.
+            self._plans += 1
+            self._publish(self._plans)
+            self._take_knobs()
+            events = self._engine.step()
+            self._publish(self._plans)
+            self._channel.send(Stepped(events, self._engine.stats()))
+        elif told:
+            self._take_knobs()
+            self._publish(self._plans + 1)
+            self._channel.send(Stepped([], self._engine.stats()))
+        else:
+            self._channel.wait()
+
+    def _listen(self) -> bool:
+        messages = self._channel.receive()
+        for message in messages:
+            match message:
+                case Add(request):
+                    try:
+                        self._engine.add(request)
+                    except RequestRejected as error:
+                        self._channel.send(Rejected(request.request_id, error.code, str(error)))
+                case Cancel(request_id):
+                    self._engine.cancel(request_id)
+        return bool(messages)
+
+    def _take_knobs(self) -> None:
+        value = self._accepted.read()
+        if value:
+            knobs = PodKnobs.model_validate_json(value)
+            if knobs.generation > self._engine.knobs().accepted.generation:
+                self._engine.set_knobs(knobs)
+
+    def _publish(self, plan: int) -> None:
+        """Tell the API process which knobs are enforced; new ones since `plan`, the one at hand or to come."""
+        reply = self._engine.knobs()
+        if reply.enforced.generation != self._enforced_generation:
+            self._enforced_generation = reply.enforced.generation
+            self._enforced_since = plan
+        answer = KnobsAnswer(
+            accepted=reply.accepted,
+            enforced=reply.enforced,
+            ceilings=reply.ceilings,
+            plans=self._plans,
+            enforced_since_plan=self._enforced_since,
+        )
+        self._enforced.write(answer.model_dump_json(by_alias=True).encode())
+
+
+def main() -> None:
+    """Load the model and serve; started by EngineProcess with file descriptors as arguments."""
+    # The API process drains before it lets go of the channel, so signals to the whole pod are for it alone.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    sock, accepted, enforced = map(int, sys.argv[1:])
+    config = EngineConfig.model_validate_json(sys.stdin.buffer.read())
+    try:
+        engine = load_engine(config)
+    except UnsupportedModelError as error:
+        raise SystemExit(f"cannot load {config.model}: {error}") from error
+    warm_up(engine)
+    channel = LoopChannel(socket.socket(fileno=sock))
+    loop = Loop(engine, channel, Register(accepted), Register(enforced))
+    channel.send(Booted(max_request_tokens=min(engine.context, config.kv_blocks * config.block_size)))
+    loop.run()
+
+
+def load_engine(config: EngineConfig) -> Engine:
+    """Read the model and allocate its KV cache."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    decoder = load_decoder(config.model, getattr(torch, config.dtype), config.device)
+    options = EngineOptions(config.kv_blocks, config.knobs, config.ceilings, config.block_size, config.context)
+    return Engine(decoder, options)
+
+
+def warm_up(engine: Engine) -> None:
+    """Run a prefill and a decode, so that the first request does not pay for what is made at first use."""
+    engine.add(GenerationRequest("warm-up", prompt_token_ids=(0,), max_tokens=2))
+    while engine.has_work:
+        engine.step()
+
+
+if __name__ == "__main__":
+    main()

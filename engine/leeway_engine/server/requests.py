@@ -1,0 +1,117 @@
+"""The requests of OpenAI's API that a pod serves.
+
+Fields that would change the answer and are not served take only the value that changes nothing, so that a client is
+told instead of getting something else than it asked for.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
+
+MAX_STOPS = 16
+MAX_STOP_LENGTH = 1024
+
+Stop = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_LENGTH)]
+Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS), BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
+
+
+def _neutral(value: object) -> object:
+    if value:
+        raise ValueError("not served here; leave it out")
+    return value
+
+
+Unserved = Annotated[object, AfterValidator(_neutral)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class StreamOptions(_Body):
+    """What a stream carries beside the text."""
+
+    include_usage: bool = False
+    """One more chunk at the end, without choices, with the token counts."""
+
+
+class GenerationBody(_Body):
+    """What both kinds of completion take."""
+
+    model: str
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    """Draw from that many likeliest tokens only; 0 and -1 mean all. Not in OpenAI's API."""
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    stop: Stops | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    ignore_eos: bool = False
+    """Go on to `max_tokens` whatever the model says, for measurements. Not in OpenAI's API."""
+    user: str | None = None
+
+    n: Literal[1] | None = None
+    presence_penalty: Unserved = None
+    frequency_penalty: Unserved = None
+    logit_bias: Unserved = None
+    logprobs: Unserved = None
+
+    @field_validator("stream_options")
+    @classmethod
+    def _stream_options_need_a_stream(cls, options: StreamOptions | None, info: ValidationInfo) -> StreamOptions | None:
+        if options is not None and not info.data.get("stream"):
+            raise ValueError("goes only with stream: true")
+        return options
+
+
+class CompletionBody(GenerationBody):
+    """POST /v1/completions."""
+
+    prompt: str | list[Annotated[int, Field(ge=0, lt=2**31)]]
+    """Text, or the tokens themselves."""
+    best_of: Literal[1] | None = None
+    echo: Unserved = None
+    suffix: Unserved = None
+
+
+class TextPart(_Body):
+    """A piece of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    """One message of a conversation; what else it carries goes to the chat template."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: str | list[TextPart] | None = None
+
+    def for_template(self) -> dict[str, Any]:
+        """Return the message as chat templates take it, with its text in one piece."""
+        text = "".join(part.text for part in self.content) if isinstance(self.content, list) else self.content
+        return {**self.model_dump(exclude_unset=True), "content": text or ""}
+
+
+class ChatBody(GenerationBody):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    top_logprobs: Unserved = None
+    tools: Unserved = None
+    tool_choice: Literal[None, "none", "auto"] = None
+    response_format: Annotated[dict[Literal["type"], Literal["text"]], Field(max_length=1)] | None = None

@@ -1,0 +1,38 @@
+"""One request and its answer, as the gateway watches them pass."""
+
+import time
+from dataclasses import dataclass, field
+
+from leeway_core.verdict import Outcome, Timeline
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What is noted of a request until it ends; times are of the monotonic clock."""
+
+    arrival_s: float = field(default_factory=time.monotonic)
+    output_s: list[float] = field(default_factory=list)
+    tokens: int | None = None
+    outcome: Outcome | None = "cancelled"
+    """None if the request was at fault, so that it counts for nothing."""
+
+    def saw_output(self) -> None:
+        """Note that a piece of output leaves now."""
+        self.output_s.append(time.monotonic())
+
+    def ended(self, status: int) -> None:
+        """Note the status of an answer that came whole."""
+        if status < 400:
+            self.outcome = "finished"
+        elif status in (429, 503):
+            self.outcome = "rejected"
+        elif status < 500:
+            self.outcome = None
+        else:
+            self.outcome = "timed_out" if status == 504 else "failed"
+
+    def timeline(self) -> Timeline | None:
+        """Return what is held against the objective now that it has ended."""
+        if self.outcome is None:
+            return None
+        return Timeline(self.arrival_s, self.output_s, time.monotonic(), self.outcome, self.tokens)

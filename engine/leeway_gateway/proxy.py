@@ -1,0 +1,182 @@
+"""Passes requests to pods and their answers back, and notes how they went."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+import aiohttp
+from aiohttp import ClientConnectionResetError, web
+from leeway_core.headers import OBJECTIVE_HEADER
+
+from leeway_gateway.config import GatewayConfig
+from leeway_gateway.errors import error, error_event
+from leeway_gateway.events import EventReader, tokens_of_response
+from leeway_gateway.exchange import Exchange
+from leeway_gateway.metrics import GatewayMetrics
+from leeway_gateway.objectives import Objectives
+from leeway_gateway.roster import Pod, Roster
+from leeway_gateway.tries import BrokenOffError, RefusedError
+
+PAUSE_S = 0.25
+"""How long to wait, when all pods have refused, until they are asked again."""
+
+# Of one connection, or made anew for the next; compression would hide the events.
+_NOT_PASSED_ON = {
+    *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"),
+    *("upgrade", "host", "content-length", "accept-encoding", "expect", "date", "server"),
+}
+
+
+class Proxy:
+    """Tries pods until one answers; from its first byte on, the answer is that pod's."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        roster: Roster,
+        objectives: Objectives,
+        metrics: GatewayMetrics,
+        session: aiohttp.ClientSession,
+    ) -> None:
+        """Pass requests to the roster's pods."""
+        self._config = config
+        self._roster = roster
+        self._objectives = objectives
+        self._metrics = metrics
+        self._session = session
+
+    async def generation(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request that has an objective, and count it."""
+        name = request.headers.get(OBJECTIVE_HEADER)
+        objective = self._objectives.of(name)
+        if objective is None:
+            known = ", ".join(self._objectives.names)
+            return error(400, f"no objective {name!r}, only {known}", param=OBJECTIVE_HEADER)
+        exchange = Exchange()
+        try:
+            with self._metrics.requests.track_inprogress():
+                return await self._answer(request, exchange)
+        finally:
+            if timeline := exchange.timeline():
+                self._metrics.count(objective, timeline)
+
+    async def other(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request that no objective holds for."""
+        return await self._answer(request, Exchange())
+
+    async def _answer(self, request: web.Request, exchange: Exchange) -> web.StreamResponse:
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            exchange.outcome = None
+            return error(413, f"a request's body may have {self._config.max_body_bytes} bytes")
+        try:
+            response = await self._try_pods(request, body, exchange)
+        except RefusedError:
+            response = error(503, "no pod takes requests now; send it again", retry_after_s=1)
+        except BrokenOffError as broken:
+            response = error(504 if broken.timed_out else 502, str(broken))
+        if not response.prepared:
+            exchange.ended(response.status)
+        return response
+
+    async def _try_pods(self, request: web.Request, body: bytes, exchange: Exchange) -> web.StreamResponse:
+        passed_over: set[Pod] = set()
+        broken_tries = 0
+        left_s = self._config.wait_s
+        while True:
+            started_s = time.monotonic()
+            pod = self._roster.choose(passed_over)
+            if pod is not None:
+                passed_over.add(pod)
+                try:
+                    with self._roster.request_on(pod):
+                        return await self._try(pod, request, body, exchange)
+                except RefusedError:
+                    self._metrics.retries.labels("refused").inc()
+                except BrokenOffError as broken:
+                    broken_tries += 1
+                    if broken.timed_out or broken_tries == self._config.max_broken_tries:
+                        raise
+                    self._metrics.retries.labels("broken").inc()
+                    continue
+            elif left_s > 0:
+                await self._roster.wait_for_change(min(PAUSE_S, left_s))
+                passed_over.clear()
+            else:
+                raise RefusedError
+            left_s -= time.monotonic() - started_s
+
+    async def _try(self, pod: Pod, request: web.Request, body: bytes, exchange: Exchange) -> web.StreamResponse:
+        url, headers = pod.url + request.path_qs, _passed_on(request.headers)
+        try:
+            async with self._session.request(request.method, url, data=body, headers=headers) as answer:
+                if answer.status == 503:
+                    raise RefusedError
+                if answer.status >= 500:
+                    raise BrokenOffError(f"the pod failed with status {answer.status}")
+                if answer.content_type == "text/event-stream":
+                    return await self._stream(request, answer, exchange)
+                payload = await answer.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as failure:
+            raise RefusedError from failure
+        except aiohttp.SocketTimeoutError as failure:
+            raise BrokenOffError("the pod fell silent", timed_out=True) from failure
+        except aiohttp.ClientError as failure:
+            raise BrokenOffError("the pod broke the request off") from failure
+        exchange.saw_output()
+        exchange.tokens = tokens_of_response(payload)
+        return web.Response(body=payload, status=answer.status, headers=_passed_on(answer.headers))
+
+    async def _stream(
+        self, request: web.Request, answer: aiohttp.ClientResponse, exchange: Exchange
+    ) -> web.StreamResponse:
+        reader = EventReader()
+        response = web.StreamResponse(status=answer.status, headers=_passed_on(answer.headers))
+        with suppress(ClientConnectionResetError):
+            try:
+                async for events in _events(answer, reader):
+                    if not response.prepared:
+                        await response.prepare(request)
+                    if reader.output:
+                        exchange.saw_output()
+                    await self._send(request, response, events)
+            except BrokenOffError as broken:
+                if not response.prepared:
+                    raise
+                exchange.outcome = "timed_out" if broken.timed_out else "failed"
+                await self._send(request, response, error_event(str(broken)))
+            else:
+                exchange.outcome = "failed" if reader.failed else "finished"
+            exchange.tokens = reader.usage or reader.chunks
+            await response.write_eof()
+        return response
+
+    async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+        """Send, and cut off a client that takes nothing for too long."""
+        try:
+            async with asyncio.timeout(self._config.stalled_client_s):
+                await response.write(data)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ClientConnectionResetError("the client takes nothing") from None
+
+
+async def _events(answer: aiohttp.ClientResponse, reader: EventReader) -> AsyncIterator[bytes]:
+    """Yield whole events as they come; a stream that ends before its end raises BrokenOffError."""
+    try:
+        async for data in answer.content.iter_any():
+            if events := reader.feed(data):
+                yield events
+    except aiohttp.SocketTimeoutError as failure:
+        raise BrokenOffError("the pod fell silent in mid-stream", timed_out=True) from failure
+    except aiohttp.ClientError as failure:
+        raise BrokenOffError("the pod broke off in mid-stream") from failure
+    if not (reader.done or reader.failed):
+        raise BrokenOffError("the pod ended the stream too early")
+
+
+def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}

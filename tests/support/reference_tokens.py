@@ -1,0 +1,161 @@
+"""Tiny models of random weights, the tokens that transformers makes of them, and the tokens that the engine makes."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_engine.engine import Engine, EngineOptions
+from leeway_engine.messages import GenerationRequest, Sampling
+from leeway_engine.model.decoder import Decoder
+from leeway_engine.model.gguf_file import GgufFile
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen3Config
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+BLOCK_SIZE = 16
+SIZES: dict[str, Any] = {
+    "vocab_size": 211,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+MODELS = {
+    "llama-tied": LlamaConfig(**SIZES, tie_word_embeddings=True),
+    "llama-untied-one-kv-head": LlamaConfig(**SIZES | {"num_key_value_heads": 1}, tie_word_embeddings=False),
+    "llama-no-sharing-biases": LlamaConfig(**SIZES | {"num_key_value_heads": 4}, attention_bias=True),
+    "llama3-rope-wide-heads": LlamaConfig(**SIZES, head_dim=20, rope_parameters=LLAMA3_ROPE),
+    "qwen2-tied": Qwen2Config(**SIZES, tie_word_embeddings=True),
+    "qwen2-untied": Qwen2Config(**SIZES, tie_word_embeddings=False),
+    "qwen3-tied-wide-heads": Qwen3Config(**SIZES, head_dim=24, tie_word_embeddings=True),
+    "qwen3-untied-narrow-heads": Qwen3Config(**SIZES, head_dim=8, tie_word_embeddings=False),
+}
+
+
+def save_model(name: str, folder: Path) -> PreTrainedModel:
+    """Make one of the models in float64, every weight random, and save it."""
+    torch.manual_seed(sum(name.encode()))
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(MODELS[name]).double().eval()
+    with torch.no_grad():
+        for weight_name, weight in model.named_parameters():
+            # Large enough that attention is sharp: a wrong key or position shows in the next token.
+            weight.normal_(1.0 if "norm" in weight_name else 0.0, 0.3)
+    model.save_pretrained(folder)
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What transformers generates greedily, and how far the second best logit lay behind at each token."""
+
+    tokens: list[int]
+    margins: list[float]
+
+
+def reference(model: PreTrainedModel, prompt: Sequence[int], length: int) -> Reference:
+    """Let transformers continue one prompt alone."""
+    answer = model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
+        max_new_tokens=length,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_logits=True,
+        pad_token_id=0,
+    )
+    best = torch.stack(answer.logits)[:, 0].topk(2).values
+    return Reference(answer.sequences[0, len(prompt) :].tolist(), (best[:, 0] - best[:, 1]).tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How the engine is to be run: `pushes` are knobs by the iteration before which they are pushed."""
+
+    chunk_size: int
+    token_budget: int = 64
+    running_sequences: int = 8
+    kv_blocks: int = 64
+    pushes: tuple[tuple[int, int, int], ...] = ()
+    """Iteration, token budget and chunk size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Tokens of each prompt, and what happened on the way."""
+
+    tokens: list[list[int]]
+    generations: list[int]
+    preemptions: int
+
+
+def generate(decoder: Decoder, prompts: Sequence[Sequence[int]], length: int, setting: Setting) -> Outcome:
+    """Let the engine continue all prompts together."""
+    knobs = PodKnobs(
+        generation=1,
+        token_budget=setting.token_budget,
+        chunk_size=setting.chunk_size,
+        running_sequences=setting.running_sequences,
+    )
+    ceilings = Ceilings(token_budget=4096, chunk_size=4096, running_sequences=setting.running_sequences)
+    engine = Engine(decoder, EngineOptions(setting.kv_blocks, knobs, ceilings, BLOCK_SIZE))
+    for number, prompt in enumerate(prompts):
+        engine.add(GenerationRequest(str(number), prompt, length, Sampling(temperature=0)))
+    tokens: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
+    generations = []
+    while engine.has_work:
+        for iteration, token_budget, chunk_size in setting.pushes:
+            if iteration == engine.stats().iterations:
+                update = {"token_budget": token_budget, "chunk_size": chunk_size, "generation": knobs.generation + 1}
+                knobs = knobs.model_copy(update=update)
+                assert engine.set_knobs(knobs).refusal is None
+        for event in engine.step():
+            tokens[event.request_id] += event.token_ids
+        generations.append(engine.stats().last.knobs_generation)
+    stats = engine.stats()
+    assert (stats.kv_blocks_free, stats.running, stats.waiting) == (setting.kv_blocks, 0, 0)
+    return Outcome(list(tokens.values()), generations, stats.preemptions)
+
+
+def random_prompts(lengths: Sequence[int], vocabulary: int, seed: int) -> list[list[int]]:
+    """Prompts of these lengths."""
+    draw = random.Random(seed)
+    return [[draw.randrange(vocabulary) for _ in range(length)] for length in lengths]
+
+
+def transformers_twin(gguf: GgufFile) -> PreTrainedModel:
+    """A Llama of transformers with the weights of a GGUF file, in float32."""
+    config = gguf.config
+    twin = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=config.vocabulary,
+            hidden_size=config.hidden,
+            intermediate_size=config.intermediate,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            num_key_value_heads=config.kv_heads,
+            max_position_embeddings=config.context,
+            rms_norm_eps=config.norm_epsilon,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            tie_word_embeddings=config.tied_embeddings,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    ).eval()
+    weights = {name: torch.tensor(gguf.tensor(name)) for name, _ in twin.named_parameters()}
+    twin.load_state_dict(weights, strict=False)
+    return twin

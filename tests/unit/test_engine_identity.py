@@ -1,0 +1,62 @@
+"""The engine's greedy tokens are those of transformers, however the work is cut into iterations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from leeway_engine.model.decoder import Decoder
+from leeway_engine.model.weights import load_decoder
+from reference_tokens import MODELS, Setting, generate, random_prompts, reference, save_model
+
+LENGTHS = (1, 15, 16, 17, 33, 50)
+OUTPUT = 20
+PUSHES = ((2, 9, 1), (5, 40, 17), (9, 8, 7), (14, 64, 64))
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    decoder: Decoder
+    prompts: list[list[int]]
+    expected: list[list[int]]
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Example]:
+    @cache
+    def make(name: str) -> Example:
+        folder: Path = tmp_path_factory.mktemp(name)
+        model = save_model(name, folder)
+        prompts = random_prompts(LENGTHS, model.config.vocab_size, seed=1)
+        expected = [reference(model, prompt, OUTPUT).tokens for prompt in prompts]
+        assert len({token for tokens in expected for token in tokens}) >= 8
+        return Example(load_decoder(folder, torch.float64), prompts, expected)
+
+    return make
+
+
+@pytest.mark.parametrize("chunk_size", [1, 15, 64])
+@pytest.mark.parametrize("name", MODELS)
+def test_tokens_do_not_depend_on_chunks_and_batch_mates(
+    example: Callable[[str], Example], name: str, chunk_size: int
+) -> None:
+    case = example(name)
+    assert generate(case.decoder, case.prompts, OUTPUT, Setting(chunk_size)).tokens == case.expected
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tokens_do_not_depend_on_knobs_changed_in_mid_request(example: Callable[[str], Example], name: str) -> None:
+    case = example(name)
+    outcome = generate(case.decoder, case.prompts, OUTPUT, Setting(chunk_size=13, pushes=PUSHES))
+    assert outcome.tokens == case.expected
+    assert outcome.generations[:15] == [1] * 2 + [2] * 3 + [3] * 4 + [4] * 5 + [5]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tokens_do_not_depend_on_preemption(example: Callable[[str], Example], name: str) -> None:
+    case = example(name)
+    outcome = generate(case.decoder, case.prompts, OUTPUT, Setting(chunk_size=17, kv_blocks=12))
+    assert outcome.tokens == case.expected
+    assert outcome.preemptions > 0

@@ -1,0 +1,170 @@
+"""What a caller of the engine relies on: events, refusals, cancels, knobs, readings and seeds."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_engine.engine import Engine, EngineOptions
+from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent
+from leeway_engine.model.decoder import Decoder
+from leeway_engine.model.weights import load_decoder
+from leeway_engine.scheduling.request import FinishReason, RequestRejected
+from reference_tokens import save_model
+
+KNOBS = PodKnobs(generation=1, token_budget=32, chunk_size=16, running_sequences=4)
+CEILINGS = Ceilings(token_budget=64, chunk_size=64, running_sequences=8)
+GREEDY = Sampling(temperature=0)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+    folder: Path = tmp_path_factory.mktemp("model")
+    save_model("qwen3-tied-wide-heads", folder)
+    return load_decoder(folder, torch.float32)
+
+
+@pytest.fixture
+def engine(decoder: Decoder) -> Engine:
+    return Engine(decoder, EngineOptions(kv_blocks=12, knobs=KNOBS, ceilings=CEILINGS))
+
+
+def request(
+    name: str,
+    prompt: int = 5,
+    max_tokens: int = 6,
+    sampling: Sampling = GREEDY,
+    stop_token_ids: frozenset[int] = frozenset(),
+) -> GenerationRequest:
+    return GenerationRequest(name, list(range(1, prompt + 1)), max_tokens, sampling, stop_token_ids)
+
+
+def drain(engine: Engine) -> dict[str, list[TokenEvent]]:
+    events: dict[str, list[TokenEvent]] = {}
+    while engine.has_work:
+        for event in engine.step():
+            events.setdefault(event.request_id, []).append(event)
+    return events
+
+
+def tokens(events: list[TokenEvent]) -> list[int]:
+    return [token for event in events for token in event.token_ids]
+
+
+def test_the_last_event_and_no_other_says_why_the_request_ended(engine: Engine) -> None:
+    engine.add(request("a"))
+    events = drain(engine)["a"]
+    assert [event.finish_reason for event in events] == [None] * 5 + [FinishReason.LENGTH]
+    assert [(event.prompt_tokens, event.output_tokens) for event in events] == [(5, n) for n in range(1, 7)]
+
+
+def test_a_stop_token_ends_the_request_and_is_its_last_token(engine: Engine) -> None:
+    engine.add(request("a"))
+    full = tokens(drain(engine)["a"])
+    stop = full[3]
+    engine.add(request("a", stop_token_ids=frozenset({stop})))
+    events = drain(engine)["a"]
+    assert tokens(events) == full[: full.index(stop) + 1]
+    assert events[-1].finish_reason is FinishReason.STOP
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (GenerationRequest("bad", [], 4), "invalid_prompt"),
+        (GenerationRequest("bad", [3, 211], 4), "invalid_prompt"),
+        (GenerationRequest("bad", [-1], 4), "invalid_prompt"),
+        (GenerationRequest("bad", [1], 0), "invalid_max_tokens"),
+        (GenerationRequest("bad", [1] * 200, 57), "context_length_exceeded"),
+        (GenerationRequest("bad", [1] * 190, 4), "kv_exceeded"),
+        (GenerationRequest("here", [1], 4), "duplicate_id"),
+    ],
+)
+def test_a_request_that_can_never_be_served_is_refused_and_others_go_on(
+    engine: Engine, bad: GenerationRequest, code: str
+) -> None:
+    engine.add(request("here"))
+    with pytest.raises(RequestRejected) as rejection:
+        engine.add(bad)
+    assert rejection.value.code == code
+    assert len(drain(engine)["here"]) == 6
+
+
+def test_a_cancelled_request_gives_no_more_events_and_its_id_may_come_again(engine: Engine) -> None:
+    engine.add(request("gone", max_tokens=100))
+    engine.add(request("stays"))
+    engine.step()
+    engine.cancel("gone")
+    engine.cancel("gone")
+    engine.cancel("never seen")
+    assert set(drain(engine)) == {"stays"}
+    engine.add(request("gone"))
+    assert len(drain(engine)["gone"]) == 6
+
+
+def test_after_all_are_cancelled_the_readings_are_those_of_an_idle_engine(engine: Engine) -> None:
+    for name in "abcdef":
+        engine.add(request(name))
+    engine.step()
+    for name in "abcdef":
+        engine.cancel(name)
+    reading = engine.stats()
+    assert (reading.running, reading.waiting, reading.waiting_tokens) == (0, 0, 0)
+    assert reading.kv_blocks_free == reading.kv_blocks_total
+    assert not engine.has_work
+    assert engine.step() == []
+
+
+def test_readings_count_tokens_and_time(decoder: Decoder) -> None:
+    now_s = 0.0
+
+    def clock() -> float:
+        nonlocal now_s
+        now_s += 1.0
+        return now_s
+
+    engine = Engine(decoder, EngineOptions(kv_blocks=12, knobs=KNOBS, ceilings=CEILINGS), clock)
+    engine.add(request("a", prompt=20, max_tokens=3))
+    engine.step()
+    engine.step()
+    reading = engine.stats()
+    assert (reading.prefill_tokens, reading.decode_tokens, reading.iterations) == (20, 0, 2)
+    assert (reading.last.seconds, reading.last.idle_gap_s, reading.last.prefill_tokens) == (1.0, 1.0, 4)
+    drain(engine)
+    now_s += 100
+    engine.add(request("b"))
+    engine.step()
+    assert engine.stats().last.idle_gap_s == 0.0
+    assert engine.stats().decode_tokens == 2
+
+
+def test_pushed_knobs_hold_from_the_next_iteration(engine: Engine) -> None:
+    engine.add(request("a", prompt=40))
+    engine.step()
+    pushed = KNOBS.model_copy(update={"generation": 5, "chunk_size": 3})
+    reply = engine.set_knobs(pushed)
+    assert (reply.accepted.generation, reply.enforced.generation) == (5, 1)
+    engine.step()
+    assert (engine.stats().last.prefill_tokens, engine.stats().last.knobs_generation) == (3, 5)
+    assert engine.knobs().enforced == pushed
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(seed=7), Sampling(temperature=1.7, top_p=0.8, seed=7), Sampling(temperature=3, top_k=20, seed=7)],
+)
+def test_a_seed_gives_the_same_tokens_with_any_batch_mates(engine: Engine, sampling: Sampling) -> None:
+    engine.add(request("a", sampling=sampling, max_tokens=30))
+    alone = tokens(drain(engine)["a"])
+    for name, mate in (("b", GREEDY), ("a", sampling), ("c", Sampling(seed=8)), ("d", Sampling(top_k=3, top_p=0.5))):
+        engine.add(request(name, sampling=mate, max_tokens=30))
+    together = drain(engine)
+    assert tokens(together["a"]) == alone
+    assert tokens(together["c"]) != alone
+
+
+def test_requests_without_a_seed_differ(engine: Engine) -> None:
+    for name in "ab":
+        engine.add(request(name, sampling=Sampling(temperature=2), max_tokens=30))
+    events = drain(engine)
+    assert tokens(events["a"]) != tokens(events["b"])

@@ -1,0 +1,229 @@
+"""The engine loop between its API process and its engine, here one that only counts."""
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
+from leeway_engine.messages import EngineStats, GenerationRequest, TokenEvent
+from leeway_engine.scheduling.request import FinishReason, RequestRejected
+from leeway_engine.server.channel import Add, Cancel, FromLoop, LoopChannel, Rejected, Stepped, ToLoop, Wake, frame
+from leeway_engine.server.knobs_answer import KnobsAnswer
+from leeway_engine.server.loop import Loop
+from leeway_engine.server.register import Register
+
+CEILINGS = Ceilings(token_budget=100, chunk_size=100, running_sequences=10)
+
+
+def knobs(generation: int) -> PodKnobs:
+    return PodKnobs(generation=generation, token_budget=100, chunk_size=100, running_sequences=10)
+
+
+class CountingEngine:
+    """Gives each request a token a step; a step waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.left: dict[str, int] = {}
+        self.accepted = self.enforced = knobs(1)
+        self.steps = 0
+        self.begun = threading.Semaphore(0)
+        self.go_on = threading.Semaphore(0)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.left)
+
+    def add(self, request: GenerationRequest) -> None:
+        if request.max_tokens > 1_000_000:
+            raise RequestRejected("kv_exceeded", "too long")
+        self.left[request.request_id] = request.max_tokens
+
+    def cancel(self, request_id: str) -> None:
+        self.left.pop(request_id, None)
+
+    def set_knobs(self, new: PodKnobs) -> KnobsReply:
+        self.accepted = new
+        return self.knobs()
+
+    def knobs(self) -> KnobsReply:
+        return KnobsReply(accepted=self.accepted, enforced=self.enforced, ceilings=CEILINGS)
+
+    def step(self) -> list[TokenEvent]:
+        self.steps += 1
+        self.enforced = self.accepted
+        self.begun.release()
+        assert self.go_on.acquire(timeout=20)
+        events = []
+        for request_id in list(self.left):
+            self.left[request_id] -= 1
+            over = not self.left[request_id]
+            events.append(TokenEvent(request_id, (65,), FinishReason.LENGTH if over else None, 1, 1))
+            if over:
+                del self.left[request_id]
+        return events
+
+    def stats(self) -> EngineStats:
+        return EngineStats(len(self.left), 0, 0, 0, 0, self.steps, 0, 0, 0)
+
+
+class ApiSide:
+    """The other end of a running loop."""
+
+    def __init__(self, engine: CountingEngine) -> None:
+        self.engine = engine
+        self.sock, theirs = socket.socketpair()
+        self.sock.settimeout(20)
+        self.accepted, self.enforced = Register.create(), Register.create()
+        loop: Any = Loop
+        self._thread = threading.Thread(
+            target=lambda: loop(engine, LoopChannel(theirs), self.accepted, self.enforced).run()
+        )
+        self._theirs = theirs
+        self._thread.start()
+
+    def send(self, *messages: ToLoop) -> None:
+        self.sock.sendall(b"".join(map(frame, messages)))
+
+    def receive(self) -> FromLoop:
+        (length,) = struct.unpack("<I", self._exactly(4))
+        message: FromLoop = msgspec.msgpack.decode(self._exactly(length), type=FromLoop)
+        return message
+
+    def step(self) -> Stepped:
+        """Let one step go on and return what it told."""
+        self.engine.go_on.release()
+        message = self.receive()
+        while not (isinstance(message, Stepped) and message.stats.iterations):
+            message = self.receive()
+        return message
+
+    def record(self, generation: int) -> None:
+        """Leave knobs for the loop, as the API process does."""
+        self.accepted.write(knobs(generation).model_dump_json(by_alias=True).encode())
+
+    def push(self, generation: int) -> int:
+        """Leave knobs, and return the plans made by then."""
+        self.record(generation)
+        return self.answer().plans
+
+    def answer(self) -> KnobsAnswer:
+        return KnobsAnswer.model_validate_json(self.enforced.read())
+
+    def close(self) -> None:
+        self.sock.close()
+        self.engine.go_on.release(1000)
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        self._theirs.close()
+        self.accepted.close()
+        self.enforced.close()
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self.sock.recv(size - len(data))
+            assert part
+            data += part
+        return data
+
+
+@contextmanager
+def running_loop() -> Iterator[ApiSide]:
+    side = ApiSide(CountingEngine())
+    try:
+        yield side
+    finally:
+        side.close()
+
+
+def add(request_id: str, max_tokens: int) -> Add:
+    return Add(GenerationRequest(request_id, (1, 2), max_tokens))
+
+
+def test_requests_get_their_tokens_and_end() -> None:
+    with running_loop() as side:
+        side.send(add("a", 2))
+        first, second = side.step(), side.step()
+    assert [event.finish_reason for event in (*first.events, *second.events)] == [None, FinishReason.LENGTH]
+
+
+def test_a_refused_request_is_told_so_and_others_go_on() -> None:
+    with running_loop() as side:
+        side.send(add("endless", 2_000_000), add("a", 1))
+        assert side.receive() == Rejected("endless", "kv_exceeded", "too long")
+        assert [event.request_id for event in side.step().events] == ["a"]
+
+
+def test_a_cancel_takes_effect_before_the_next_step_and_shows_without_one() -> None:
+    with running_loop() as side:
+        side.send(add("a", 100))
+        assert side.engine.begun.acquire(timeout=20)
+        side.send(Cancel("a"))
+        side.step()
+        message = side.receive()
+        assert isinstance(message, Stepped)
+        assert (message.stats.running, side.engine.steps) == (0, 1)
+
+
+def test_knobs_written_during_a_step_hold_for_the_next_one_and_the_last_write_wins() -> None:
+    with running_loop() as side:
+        side.send(add("a", 100))
+        assert side.engine.begun.acquire(timeout=20)
+        plans = [side.push(generation) for generation in range(2, 600)]
+        assert side.answer().enforced.generation == 1
+        side.step()
+        assert side.engine.begun.acquire(timeout=20)
+        side.step()
+        assert side.engine.enforced.generation == 599
+        assert side.answer().enforced_since_plan - plans[-1] == 1
+
+
+def test_an_idle_loop_takes_knobs_too() -> None:
+    with running_loop() as side:
+        side.record(2)
+        side.send(Wake())
+        message = side.receive()
+        assert isinstance(message, Stepped)
+        assert (side.engine.accepted.generation, side.engine.steps) == (2, 0)
+
+
+def test_an_api_process_that_does_not_listen_holds_no_step_up() -> None:
+    with running_loop() as side:
+        side.send(add("a", 3000), add("b", 3000))
+        side.engine.go_on.release(3000)
+        for _ in range(3000):
+            assert side.engine.begun.acquire(timeout=20)
+        tokens = 0
+        while tokens < 6000:
+            message = side.receive()
+            assert isinstance(message, Stepped)
+            tokens += len(message.events)
+
+
+def test_a_register_holds_the_last_value() -> None:
+    register = Register.create()
+    assert register.read() == b""
+    for value in (b"long value", b"short", b""):
+        register.write(value)
+        assert register.read() == value
+    register.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5])
+def test_messages_come_whole_however_they_are_cut(size: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = LoopChannel(theirs)
+        data = frame(Cancel("a")) + frame(Cancel("b"))
+        ours.sendall(data[:size])
+        assert channel.receive() == []
+        ours.sendall(data[size:])
+        assert channel.receive() == [Cancel("a"), Cancel("b")]
+        ours.close()
+        with pytest.raises(EOFError):
+            channel.receive()
