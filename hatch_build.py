@@ -11,7 +11,7 @@ PACKAGE = Path("operator/leeway_standalone/cri")
 class CriStubs(BuildHookInterface[Any]):
     """Runs protoc (from grpcio-tools) when the generated modules are missing or older than the proto."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Write `api_pb2.py`, `api_pb2.pyi` and `api_pb2_grpc.py` beside the proto."""
         root = Path(self.root)
         proto = root / PACKAGE / "api.proto"

@@ -25,7 +25,7 @@ class Bounds(Model):
     )
 
     min: NonNegative
-    max: Positive | None = None
+    max: NonNegative | None = None
     """Highest value that Leeway may choose. Defaults to the engine's ceiling."""
 
     start: NonNegative | None = None

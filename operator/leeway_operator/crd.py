@@ -95,7 +95,7 @@ def render_template() -> str:
     name = f"  name: {PLURAL}.{GROUP}\n"
     keep = "  {{- if .Values.crds.keep }}\n  annotations:\n    helm.sh/resource-policy: keep\n  {{- end }}\n"
     body = render().removeprefix(HEADER).replace(name, name + keep, 1)
-    return f"{HEADER}{{{{- if .Values.crds.install }}}}\n{body}{{{{- end }}}}\n"
+    return f"{{{{- if .Values.crds.install }}}}\n{HEADER}{body}{{{{- end }}}}\n"
 
 
 def main(arguments: list[str]) -> int:

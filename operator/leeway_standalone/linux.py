@@ -8,11 +8,17 @@ from pathlib import Path
 _libc = ctypes.CDLL(None, use_errno=True)
 
 PR_SET_PDEATHSIG = 1
+PR_SET_SECCOMP = 22
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 MNT_DETACH = 2
+SECCOMP_MODE_FILTER = 2
+SYS_MOUNT_SETATTR = 442  # the same number on every architecture
+AT_FDCWD = -100
+AT_RECURSIVE = 0x8000
+MOUNT_ATTR_RDONLY = 0x1
 
 
 class Namespace(IntFlag):
@@ -73,6 +79,13 @@ def unmount(target: str | Path) -> None:
     _check(_libc.umount2(os.fsencode(target), MNT_DETACH), "umount", target)
 
 
+def make_read_only(target: str | Path, *, recursive: bool) -> None:
+    """Make a mount read-only, with all mounts below it when `recursive`; its other flags stay as they are."""
+    attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)
+    arguments = (AT_FDCWD, os.fsencode(target), AT_RECURSIVE if recursive else 0, ctypes.byref(attributes))
+    _check(_libc.syscall(SYS_MOUNT_SETATTR, *arguments, ctypes.sizeof(attributes)), "mount_setattr", target)
+
+
 def pivot_root(new_root: str | Path, put_old: str | Path) -> None:
     """Make `new_root` the root of this mount namespace and hang the old one below `put_old`."""
     _check(_libc.pivot_root(os.fsencode(new_root), os.fsencode(put_old)), "pivot_root", new_root)
@@ -105,3 +118,14 @@ def set_capabilities(numbers: frozenset[int]) -> None:
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     data = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
     _check(_libc.capset(ctypes.byref(header), ctypes.byref(data)), "capset")
+
+
+def filter_system_calls(program: bytes) -> None:
+    """Install a seccomp filter, given as a program of classic BPF (8 bytes an instruction)."""
+    code = ctypes.create_string_buffer(program, len(program))
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+    whole = Program(len(program) // 8, ctypes.addressof(code))
+    _check(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(whole), 0, 0), "prctl PR_SET_SECCOMP")

@@ -1,0 +1,22 @@
+"""`leeway operator`."""
+
+from typing import Annotated
+
+import typer
+
+from leeway_cli.options import HostOption
+
+
+def operator(
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(help="Serve the profiles of this namespace alone; may be given again. Default: all namespaces."),
+    ] = None,
+    host: HostOption = "127.0.0.1",
+    liveness_port: Annotated[int, typer.Option(help="Port of /healthz.")] = 8080,
+    metrics_port: Annotated[int, typer.Option(help="Port of /metrics.")] = 9090,
+) -> None:
+    """Run the operator: it keeps the children and the status of every ServingProfile."""
+    from leeway_operator.main import run
+
+    run(namespaces=namespace or (), host=host, liveness_port=liveness_port, metrics_port=metrics_port)
