@@ -48,10 +48,10 @@ class Telemetry(Model):
     goodput_rps: Reading
     """Requests a second that met their objective."""
 
-    ttft_s: dict[str, Reading] = {}
+    ttft_s: dict[str, Reading] = Field(default_factory=dict)
     """95th percentile for each objective, for people."""
 
-    itl_s: dict[str, Reading] = {}
+    itl_s: dict[str, Reading] = Field(default_factory=dict)
     """95th percentile for each objective, for people."""
 
     @property
