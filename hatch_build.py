@@ -1,4 +1,4 @@
-"""Build hook: generates the CRI's protobuf and gRPC modules from the pinned `api.proto`."""
+"""Build hook: generates the CRI's modules from the pinned `api.proto`, and puts the chart into wheels."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 PACKAGE = Path("operator/leeway_standalone/cri")
 
 
-class CriStubs(BuildHookInterface[Any]):
+class LeewayBuild(BuildHookInterface[Any]):
     """Runs protoc (from grpcio-tools) when the generated modules are missing or older than the proto."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        """Write `api_pb2.py`, `api_pb2.pyi` and `api_pb2_grpc.py` beside the proto."""
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Write `api_pb2.py`, `api_pb2.pyi` and `api_pb2_grpc.py` beside the proto; include the chart."""
+        if version != "editable":
+            build_data["force_include"]["charts/leeway"] = "leeway_standalone/chart"
         root = Path(self.root)
         proto = root / PACKAGE / "api.proto"
         outputs = [proto.with_name(name) for name in ("api_pb2.py", "api_pb2.pyi", "api_pb2_grpc.py")]

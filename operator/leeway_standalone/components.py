@@ -213,7 +213,6 @@ def kubelet_configuration(state: StateDirectory, credentials: Credentials) -> di
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
-        "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,
         "failSwapOn": False,
         "featureGates": {"KubeletInUserNamespace": True, "PodAndContainerStatsFromCRI": True},

@@ -61,7 +61,9 @@ def enter() -> None:
 
 def furnish(kept: Sequence[Path]) -> None:
     """Give the mount namespace its own /proc, /run, /tmp and /var/lib, in which `kept` paths stay visible."""
+    # Nothing comes in from the machine or goes out to it; a container may ask for what is mounted here later.
     linux.mount("none", "/", flags=MountFlag.REC | MountFlag.PRIVATE)
+    linux.mount("none", "/", flags=MountFlag.REC | MountFlag.SHARED)
     linux.mount("proc", "/proc", "proc", MountFlag.NOSUID | MountFlag.NODEV | MountFlag.NOEXEC)
     covered = {
         path: os.open(path, os.O_PATH)

@@ -23,6 +23,7 @@ from leeway_standalone.settings import LaunchSettings, NodeSettings
 from leeway_standalone.state import Launch, Ports, StateDirectory
 
 STOP_TIMEOUT_S = 15.0
+LOOK_EVERY_S = 2.0
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def _run(settings: LaunchSettings) -> None:
         _bring_up(node, Installation(state, settings.binaries, settings.manifests, settings.chart_values))
         _tell(event="up", seconds=round(time.monotonic() - began_s, 1), ports=asdict(ports))
         _leave_terminal()
-        node.wait()
+        _wait(node, state)
 
 
 @contextmanager
@@ -130,6 +131,14 @@ def _bring_up(node: subprocess.Popen[str], installation: Installation) -> None:
     installing.join()
     if failures:
         raise failures[0]
+
+
+def _wait(node: subprocess.Popen[str], state: StateDirectory) -> None:
+    """Wait until the node ends, or until its folder is removed: nobody could find and stop it then."""
+    while state.root.exists():
+        with suppress(subprocess.TimeoutExpired):
+            node.wait(LOOK_EVERY_S)
+            return
 
 
 def _leave_terminal() -> None:

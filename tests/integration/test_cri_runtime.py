@@ -369,6 +369,14 @@ def test_enter_runs_a_command_with_its_own_streams(pod: Pod, node: Node) -> None
     assert "is not running" in node.inside("enter", "exec", container.id, "--", "true")[2]
 
 
+def test_enter_hands_its_terminal_over(pod: Pod, node: Node) -> None:
+    container = pod.start("sleep", "100")
+    typed = "echo $TERM; stty echo < /dev/tty && echo ours; exit 7\r"
+    code, said = node.inside("enter_terminal", container.id, "--tty", "--", "sh", text=typed)
+    assert code == 7
+    assert {"xterm", "ours"} <= set(said.split())
+
+
 def test_own_image_is_its_environment(pod: Pod, node: Node) -> None:
     folder = Path(cri.__file__).parent.parent
     script = f"id -u; echo $FLAVOUR; test -e {folder / '__init__.py'} && echo there"

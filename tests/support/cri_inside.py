@@ -1,7 +1,9 @@
 """A node with nothing but the CRI runtime, in namespaces like those of `leeway up`. Commands come on standard input."""
 
 import ast
+import contextlib
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -69,6 +71,21 @@ class Node:
         command = [sys.executable, "-m", "leeway_standalone.cri.enter", *options, *arguments]
         result = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=30)
         return result.returncode, result.stdout, result.stderr
+
+    def enter_terminal(self, *arguments: str, text: str) -> tuple[int, str]:
+        """As `enter exec --tty`, with a terminal that the text is typed into."""
+        options = [f"--root={self.root / 'records'}", f"--keeper={self.root / 'keeper.sock'}"]
+        command = [sys.executable, "-m", "leeway_standalone.cri.enter", *options, "exec", *arguments]
+        process, terminal = pty.fork()
+        if process == 0:
+            os.execv(command[0], command)
+        os.write(terminal, text.encode())
+        said = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while data := os.read(terminal, 1000):
+                said += data
+        os.close(terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), said.decode()
 
     def mount(self, path: str) -> None:
         mount("tmpfs", path, "tmpfs")

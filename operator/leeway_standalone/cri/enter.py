@@ -9,6 +9,7 @@ import sys
 import termios
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -48,9 +49,10 @@ def run(root: Path, keeper: Path, container: str, command: list[str], *, tty: bo
     state = ask_now(keeper, "states", container=container)["states"].get(container)
     if state is None or state["status"] != RUNNING:
         raise KeeperError(f"container {container} is not running")
-    if tty:
-        _give_up_terminal()
     spec = ContainerSpec.read(container_directory(root, container))
+    if tty:
+        spec = replace(spec, env={"TERM": "xterm"} | spec.env)
+        _give_up_terminal()
     run_inside(spec, state["pid"], command, report=os.dup(2), tty=tty)
 
 
