@@ -1,5 +1,6 @@
 """The operator's process."""
 
+import dataclasses
 import logging
 import os
 from collections.abc import Collection
@@ -7,16 +8,16 @@ from collections.abc import Collection
 import kopf
 from leeway_core.errors import UserError
 
-from leeway_operator.crd import GROUP
-from leeway_operator.generation import ObservedGeneration
-from leeway_operator.handlers import registry
+from leeway_operator.handlers import CHILDREN, registry
 from leeway_operator.metrics import serve_metrics
+from leeway_operator.names import PROFILE_LABEL
+
+DEFAULT_IMAGE = "leeway/leeway"
+DEFAULT_TUNER = "http://127.0.0.1:8081"
 
 
 def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
-    """Return kopf's settings: one replica without peering, no call that can hang, nothing kept in annotations but
-    the progress of handlers that are retried.
-    """
+    """Return kopf's settings: one replica without peering, no call that can hang, of children only Leeway's own."""
     chosen = kopf.OperatorSettings()
     chosen.peering.standalone = True
     chosen.scanning.disabled = not clusterwide
@@ -27,17 +28,23 @@ def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
     chosen.watching.server_timeout = 600
     chosen.watching.client_timeout = 660
     chosen.queueing.worker_limit = 20
-    chosen.persistence.finalizer = f"{GROUP}/operator"
-    chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"operator.{GROUP}")
-    chosen.persistence.diffbase_storage = ObservedGeneration()
+    for _, plural in CHILDREN:
+        chosen.watching.label_selectors[plural] = PROFILE_LABEL
     return chosen
 
 
 def run(
-    *, namespaces: Collection[str] = (), host: str = "127.0.0.1", liveness_port: int = 8080, metrics_port: int = 9090
+    *,
+    namespaces: Collection[str] = (),
+    image: str = DEFAULT_IMAGE,
+    tuner_url: str = DEFAULT_TUNER,
+    host: str = "127.0.0.1",
+    liveness_port: int = 8080,
+    metrics_port: int = 9090,
 ) -> None:
     """Serve the profiles of `namespaces`, or of all namespaces when none is named, until told to stop.
 
+    `image` is Leeway's own, for the pods that profiles need, and `tuner_url` the address of its tuner.
     `http://host:liveness_port/healthz` answers while the event loop turns; metrics are on `metrics_port`.
     """
     os.environ.setdefault("USER", "leeway")  # kopf asks who it is, and a pod's user need not have a name
@@ -48,10 +55,18 @@ def run(
         serve_metrics(host, metrics_port)
     except OSError as error:
         raise UserError(f"The operator cannot listen on {host}:{metrics_port}: {error.strerror}.") from error
+    chosen = settings(clusterwide=clusterwide)
+
+    def log_in() -> kopf.ConnectionInfo:
+        found = kopf.login_with_service_account(settings=chosen) or kopf.login_with_kubeconfig(settings=chosen)
+        if found is None:
+            raise kopf.LoginError("neither a service account nor a kubeconfig")
+        return _by_address(found)
+
     try:
         kopf.run(
-            registry=registry(),
-            settings=settings(clusterwide=clusterwide),
+            registry=registry(log_in, image, tuner_url),
+            settings=chosen,
             clusterwide=clusterwide,
             namespaces=namespaces,
             liveness_endpoint=f"http://{host}:{liveness_port}/healthz",
@@ -60,3 +75,11 @@ def run(
         raise UserError("No Kubernetes to talk to: run in a pod with a service account, or set KUBECONFIG.") from error
     except OSError as error:
         raise UserError(f"The operator cannot go on: {error}") from error
+
+
+def _by_address(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
+    """Reach the API server of the pod's own cluster by address, which works before the cluster's DNS does."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not (host and port and found.server == "https://kubernetes.default.svc"):
+        return found
+    return dataclasses.replace(found, server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")

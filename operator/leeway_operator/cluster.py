@@ -1,0 +1,98 @@
+"""The API server as the operator needs it: read, server-side apply, nothing else."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import aiohttp
+import kopf
+
+FIELD_MANAGER = "leeway-operator"
+CONNECT_S = 5.0
+REQUEST_S = 15.0
+
+Object = dict[str, Any]
+
+
+class ApiError(Exception):
+    """A call that the API server refused, or that did not reach it (status 0)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        """Say what the server said."""
+        super().__init__(message)
+        self.status = status
+
+
+class Cluster:
+    """One session with the API server."""
+
+    def __init__(self, log_in: Callable[[], kopf.ConnectionInfo], session: aiohttp.ClientSession) -> None:
+        """Talk to the server that `log_in` names, which is asked again when the credentials are refused."""
+        self._log_in = log_in
+        self._session = session
+        self._use(log_in())
+
+    @classmethod
+    @asynccontextmanager
+    async def session(cls, log_in: Callable[[], kopf.ConnectionInfo]) -> AsyncIterator[Self]:
+        """Open a session, and close it in the end."""
+        timeout = aiohttp.ClientTimeout(total=REQUEST_S, sock_connect=CONNECT_S)
+        async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+            yield cls(log_in, session)
+
+    async def get(self, path: str) -> Object | None:
+        """Return an object, or None if there is none."""
+        try:
+            return await self._call("GET", path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def items(self, path: str, selector: str) -> list[Object]:
+        """Return the objects of a collection that have these labels."""
+        listed: list[Object] = (await self._call("GET", path, {"labelSelector": selector}))["items"]
+        return listed
+
+    async def create(self, path: str, content: Object) -> Object:
+        """Make an object that must not be there yet."""
+        return await self._call("POST", path, {"fieldManager": FIELD_MANAGER}, content)
+
+    async def apply(self, path: str, content: Object) -> Object:
+        """Make the object's fields those of `content`, and leave the fields that it does not name."""
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._call("PATCH", path, query, content, "application/apply-patch+yaml")
+
+    async def merge(self, path: str, content: Object) -> Object:
+        """Change the fields named in `content` of an object that is there."""
+        return await self._call("PATCH", path, {"fieldManager": FIELD_MANAGER}, content, "application/merge-patch+json")
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        content: Object | None = None,
+        kind: str = "application/json",
+    ) -> Object:
+        for last in (False, True):
+            headers = {**self._headers, "Accept": "application/json", "Content-Type": kind}
+            try:
+                async with self._session.request(
+                    method, self._server + path, params=query, json=content, headers=headers, ssl=self._ssl
+                ) as response:
+                    if response.status == 401 and not last:
+                        self._use(self._log_in())  # the kubelet renews the token
+                        continue
+                    answer = await response.json()
+                    if response.status >= 400:
+                        raise ApiError(response.status, answer.get("message") or response.reason or "refused")
+                    return dict(answer)
+            except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+                raise ApiError(0, f"{method} {path}: {error or type(error).__name__}") from error
+        raise AssertionError("the second try returns or raises")
+
+    def _use(self, server: kopf.ConnectionInfo) -> None:
+        self._server = server.server.rstrip("/")
+        self._headers = server.as_http_headers()
+        self._ssl = server.as_ssl_context()
