@@ -13,12 +13,13 @@ from pathlib import Path
 
 import yaml
 
-from leeway_standalone import components, enclosure, linux, network
+from leeway_standalone import components, enclosure, linux
 from leeway_standalone.components import Component
 from leeway_standalone.credentials import Credentials, issue_credentials
 from leeway_standalone.environment import images, installation_folders
 from leeway_standalone.errors import StandaloneError
 from leeway_standalone.linux import MountFlag
+from leeway_standalone.network import prepare_node
 from leeway_standalone.settings import NodeSettings
 from leeway_standalone.state import StateDirectory
 from leeway_standalone.supervisor import Supervisor
@@ -45,7 +46,7 @@ def _run(settings: NodeSettings) -> None:
     PROVISIONED_VOLUMES.mkdir()
     linux.mount(state.volumes, PROVISIONED_VOLUMES, flags=MountFlag.BIND)
     components.RUN.mkdir()
-    network.prepare_node()
+    prepare_node()
     state.empty_node()
     credentials = issue_credentials(state, settings.api_port, datetime.datetime.now(datetime.UTC))
     (state.node / "images.json").write_text(json.dumps(images(sorted(folders))))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -141,21 +142,26 @@ def _is_current(
     identity: Identity | None = None,
     issuer: x509.Certificate | None = None,
 ) -> bool:
-    if not (files.certificate.exists() and files.key.exists()):
-        return False
-    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
-    if certificate.not_valid_after_utc - now < RENEW_BEFORE:
-        return False
-    if identity is None or issuer is None:
-        return True
+    """Whether the files hold a certificate that is whole, far from its end, and of this identity by this issuer."""
     try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+        if certificate.not_valid_after_utc - now < RENEW_BEFORE:
+            return False
+        if identity is None or issuer is None:
+            return True
         certificate.verify_directly_issued_by(issuer)
-        served = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return not identity.served_names and certificate.subject == _name(identity)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, a new one takes its place
+        served = _served_by(certificate)
+    except (OSError, ValueError, TypeError, InvalidSignature):
         return False
-    return certificate.subject == _name(identity) and served == _served(identity)
+    return certificate.subject == _name(identity) and served == (_served(identity) if identity.served_names else None)
+
+
+def _served_by(certificate: x509.Certificate) -> x509.SubjectAlternativeName | None:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return None
 
 
 def _write(files: Credential, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:

@@ -238,7 +238,7 @@ def test_a_rolling_update_drops_no_request(cluster: Cluster, namespace: str) -> 
     assert int(log.split()[-2]) > 50
 
 
-def test_logs_are_followed_across_rotation_and_streams(cluster: Cluster, namespace: str) -> None:
+def test_logs_of_both_streams_are_followed(cluster: Cluster, namespace: str) -> None:
     count = "i=0; while [ $i -lt 40 ]; do echo line $i; echo err $i >&2; i=$((i+1)); sleep 0.05; done; sleep 3600"
     cluster.apply(pod("chatty", ["sh", "-c", count]), namespace=namespace)
     cluster.wait_ready(namespace, "chatty")
