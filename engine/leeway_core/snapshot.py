@@ -16,7 +16,7 @@ Time = Annotated[float, Field(allow_inf_nan=False)]
 """Unix time in seconds, of the operator's clock."""
 
 Disturbance = Literal["ReplicasChanging", "PodsNotReady", "KnobsPending", "KnobsEdited"]
-"""Why the pods are not to be judged by now: replicas come or go, a pod is not ready, a pod has not yet enforced the
+"""Why the pods are not to be judged by now: replicas come or go, a pod is not ready, a pod has not yet accepted the
 knobs in force, or somebody else has turned knobs."""
 
 

@@ -15,14 +15,14 @@ _LATENCIES_S = 60.0
 def read(url: str, scope: Scope, from_s: float, now_s: float) -> Telemetry:
     """Return the readings of `scope` from `from_s` to `now_s`; what fails is an Error reading, never an exception."""
     window_s = now_s - from_s
-    verdicts = f"leeway_gateway_verdicts_total{_selector(scope)}[{_duration(max(_LOOKBACK_S, window_s))}]"
+    counters = f"leeway_gateway_verdicts_total{_selector(scope)}[{_duration(max(_LOOKBACK_S, window_s))}]"
     quantiles = _quantiles_query(_selector(scope), _duration(max(_LATENCIES_S, window_s)))
     try:
-        answers = ask(url, verdicts, quantiles, at_s=now_s)
+        verdicts, latencies = ask(url, counters, quantiles, at_s=now_s)
     except PrometheusError as error:
         failed = Error(message=str(error))
         return Telemetry(attainment=failed, objectives=dict.fromkeys(scope.objectives, failed), goodput_rps=failed)
-    return judge_window(*answers, scope, from_s, now_s)
+    return judge_window(verdicts, latencies, scope, from_s, now_s)
 
 
 def _selector(scope: Scope) -> str:
