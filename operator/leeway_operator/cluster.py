@@ -1,5 +1,6 @@
 """The API server as the operator needs it: read, server-side apply, nothing else."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -54,18 +55,10 @@ class Cluster:
         listed: list[Object] = (await self._call("GET", path, {"labelSelector": selector}))["items"]
         return listed
 
-    async def create(self, path: str, content: Object) -> Object:
-        """Make an object that must not be there yet."""
-        return await self._call("POST", path, {"fieldManager": FIELD_MANAGER}, content)
-
     async def apply(self, path: str, content: Object) -> Object:
         """Make the object's fields those of `content`, and leave the fields that it does not name."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._call("PATCH", path, query, content, "application/apply-patch+yaml")
-
-    async def merge(self, path: str, content: Object) -> Object:
-        """Change the fields named in `content` of an object that is there."""
-        return await self._call("PATCH", path, {"fieldManager": FIELD_MANAGER}, content, "application/merge-patch+json")
 
     async def _call(
         self,
@@ -84,10 +77,9 @@ class Cluster:
                     if response.status == 401 and not last:
                         self._use(self._log_in())  # the kubelet renews the token
                         continue
-                    answer = await response.json()
                     if response.status >= 400:
-                        raise ApiError(response.status, answer.get("message") or response.reason or "refused")
-                    return dict(answer)
+                        raise ApiError(response.status, _complaint(await response.text()))
+                    return dict(await response.json())
             except (TimeoutError, aiohttp.ClientError, ValueError) as error:
                 raise ApiError(0, f"{method} {path}: {error or type(error).__name__}") from error
         raise AssertionError("the second try returns or raises")
@@ -96,3 +88,11 @@ class Cluster:
         self._server = server.server.rstrip("/")
         self._headers = server.as_http_headers()
         self._ssl = server.as_ssl_context()
+
+
+def _complaint(text: str) -> str:
+    """Return what a Status object says, or what else the server answered."""
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return text.strip()

@@ -49,7 +49,8 @@ def run(
     """
     os.environ.setdefault("USER", "leeway")  # kopf asks who it is, and a pod's user need not have a name
     kopf.configure()
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    for talkative in ("aiohttp.access", "kopf.objects"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     clusterwide = not namespaces
     try:
         serve_metrics(host, metrics_port)

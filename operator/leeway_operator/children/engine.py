@@ -8,6 +8,7 @@ COMPONENT = "engine"
 MODELS_FOLDER = "/models"
 TOKEN_FOLDER = "/etc/leeway/token"  # noqa: S105 (a path)
 KNOBS_FOLDER = "/etc/leeway/knobs"
+SCRATCH_FOLDER = "/var/tmp"  # noqa: S108 (the container's own; torch wants one)
 TOKEN_KEY = "token"  # noqa: S105 (a name)
 LOADING_S = 1800
 """How long a pod may take to load its model."""
@@ -28,12 +29,12 @@ def _stateful_set(profile: Profile, image: str) -> Object:
     volumes: list[Object] = [
         {"name": "token", "secret": {"secretName": profile.names.token}},
         {"name": "knobs", "configMap": {"name": profile.names.knobs}},
-        {"name": "tmp", "emptyDir": {}},
+        {"name": "scratch", "emptyDir": {}},
     ]
     mounts: list[Object] = [
         {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
         {"name": "knobs", "mountPath": KNOBS_FOLDER, "readOnly": True},
-        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 (the container's own)
+        {"name": "scratch", "mountPath": SCRATCH_FOLDER},
     ]
     if engine.model_claim:
         volumes.append({"name": "models", "persistentVolumeClaim": {"claimName": engine.model_claim, "readOnly": True}})
@@ -55,7 +56,10 @@ def _stateful_set(profile: Profile, image: str) -> Object:
             f"--knobs-port={KNOBS_PORT}",
             *(engine.args or ()),
         ],
-        env=[{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
+        env=[
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
+            {"name": "TMPDIR", "value": SCRATCH_FOLDER},
+        ],
         volumeMounts=mounts,
         startupProbe=probe("/readyz", "http", 1, LOADING_S),
         livenessProbe=probe("/healthz", "http", 10, 3, 5),
