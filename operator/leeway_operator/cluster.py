@@ -50,9 +50,10 @@ class Cluster:
                 return None
             raise
 
-    async def items(self, path: str, selector: str) -> list[Object]:
-        """Return the objects of a collection that have these labels."""
-        listed: list[Object] = (await self._call("GET", path, {"labelSelector": selector}))["items"]
+    async def items(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
+        """Return the objects of a collection that have these labels and fields."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        listed: list[Object] = (await self._call("GET", path, query))["items"]
         return listed
 
     async def apply(self, path: str, content: Object) -> Object:

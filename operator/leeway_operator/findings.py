@@ -50,6 +50,8 @@ def _ready(spec: Spec, seen: Seen) -> Finding:
         return Finding("Ready", "True", "Serving", count)
     if seen.child_refusals:
         return Finding("Ready", "False", "ChildRefused", f"The API server refuses {seen.child_refusals[0]}")
+    if seen.no_pods_because:
+        return Finding("Ready", "False", "PodsRefused", seen.no_pods_because)
     if found := _first_trouble(seen):
         return Finding("Ready", "False", *found)
     if enough:

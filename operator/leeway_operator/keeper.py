@@ -26,10 +26,10 @@ class Keeper:
         self._cluster = cluster
         self._image = image
 
-    async def token(self, profile: Profile, memory: Memory) -> str:
+    async def token(self, profile: Profile, memory: Memory, now_s: float) -> str:
         """Return the token of the knob endpoints, which is made once and then kept."""
-        if not memory.token or memory.children_due:
-            path = path_to("Secret", profile.namespace, profile.names.token)
+        path = path_to("Secret", profile.namespace, profile.names.token)
+        if not memory.token or memory.due(profile.generation, now_s):
             memory.token = token_in(await self._cluster.get(path))
         if not memory.token:
             token = secrets.token_urlsafe(32)

@@ -15,6 +15,7 @@ PATHS = {
     "Secret": "/api/v1/namespaces/{}/secrets",
     "Service": "/api/v1/namespaces/{}/services",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "Event": "/api/v1/namespaces/{}/events",
     "Pod": "/api/v1/namespaces/{}/pods",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",

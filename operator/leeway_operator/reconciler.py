@@ -48,11 +48,11 @@ class Reconciler:
     async def visit(self, profile: Profile, memory: Memory) -> None:
         """Visit a profile once; raises ApiError where the API server is in the way."""
         now_s = self.clock()
-        token = await self.keeper.token(profile, memory)
+        token = await self.keeper.token(profile, memory, now_s)
         record = obeying(await self.records.read(profile, memory, now_s), knob_ranges(profile.spec), now_s)
         await self.records.write(profile, memory, record)
         await self.keeper.keep(profile, memory, now_s)
-        items = await self.cluster.items(path_to("Pod", profile.namespace), profile.names.selector())
+        items = await self.cluster.items(path_to("Pod", profile.namespace), labels=profile.names.selector())
         fleet = await Fleet.look(self.pods, token, profile.spec.replicas, map(Pod.read, items))
         snapshot = await self._snapshot(profile, memory, record, fleet.observed, now_s)
         decision, failure = await self._decide(snapshot)
@@ -77,8 +77,16 @@ class Reconciler:
             failure=failure,
             push_refusal="; ".join(refusals),
             child_refusals=tuple(memory.refusals),
+            no_pods_because=await self._obstacle(profile) if not fleet.observed.engines else "",
         )
         await self._write_status(profile, memory, report(profile, memory.status or profile.status, seen, now_s))
+
+    async def _obstacle(self, profile: Profile) -> str:
+        """Return why no engine pod can be made, where Kubernetes tells."""
+        fields = f"involvedObject.kind=StatefulSet,involvedObject.name={profile.names.engine},reason=FailedCreate"
+        events = await self.cluster.items(path_to("Event", profile.namespace), fields=fields)
+        latest = max(events, key=lambda event: event.get("lastTimestamp") or "", default={})
+        return str(latest.get("message", ""))
 
     async def _snapshot(
         self, profile: Profile, memory: Memory, record: Record, observed: Observation, now_s: float

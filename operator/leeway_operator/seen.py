@@ -25,3 +25,5 @@ class Seen:
     """Which pods did not take the knobs, and why."""
     child_refusals: tuple[str, ...] = ()
     """What the API server did not take."""
+    no_pods_because: str = ""
+    """Why no engine pod could be made."""
