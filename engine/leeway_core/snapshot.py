@@ -1,8 +1,8 @@
 """All that a decision rests on: what the operator observed of a profile at one moment."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from leeway_core.knobs import Knobs
 from leeway_core.model import Model
@@ -88,3 +88,9 @@ class Snapshot(Model):
     pods: tuple[PodSeen, ...]
     disturbance: Disturbance | None = None
     telemetry: Telemetry
+
+    @model_validator(mode="after")
+    def _starts_inside(self) -> Self:
+        if not self.ranges.hold(self.starting):
+            raise ValueError("the starting knobs are outside the ranges")
+        return self
