@@ -33,8 +33,8 @@ def registry(log_in: Callable[[], kopf.ConnectionInfo], image: str, tuner_url: s
     """Return the handlers of the operator."""
     handlers = kopf.OperatorRegistry()
     watcher = _Watcher(log_in, image, tuner_url)
-    kopf.on.login(registry=handlers)(lambda **_: log_in())
-    kopf.on.startup(registry=handlers)(watcher.start)
+    kopf.on.login(registry=handlers, errors=kopf.ErrorsMode.PERMANENT)(lambda **_: log_in())
+    kopf.on.startup(registry=handlers, errors=kopf.ErrorsMode.PERMANENT)(watcher.start)
     kopf.on.cleanup(registry=handlers)(watcher.stop)
     kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)(watcher.profile)
     for version, plural in CHILDREN:

@@ -59,12 +59,16 @@ def run(
     chosen = settings(clusterwide=clusterwide)
 
     def log_in() -> kopf.ConnectionInfo:
-        found = kopf.login_with_service_account(settings=chosen) or kopf.login_with_kubeconfig(settings=chosen)
+        try:
+            found = kopf.login_with_service_account(settings=chosen) or kopf.login_with_kubeconfig(settings=chosen)
+        except (OSError, KeyError) as error:
+            raise kopf.LoginError(f"the kubeconfig cannot be used: {error}") from error
         if found is None:
             raise kopf.LoginError("neither a service account nor a kubeconfig")
-        return _by_address(found)
+        return by_address(found)
 
     try:
+        log_in()
         kopf.run(
             registry=registry(log_in, image, tuner_url),
             settings=chosen,
@@ -78,7 +82,7 @@ def run(
         raise UserError(f"The operator cannot go on: {error}") from error
 
 
-def _by_address(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
+def by_address(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
     """Reach the API server of the pod's own cluster by address, which works before the cluster's DNS does."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not (host and port and found.server == "https://kubernetes.default.svc"):

@@ -73,9 +73,9 @@ def _trouble(
     waiting = state.get("waiting") or {}
     reason = waiting.get("reason", "")
     if "Image" in reason:
-        return Trouble("ImageUnavailable", waiting.get("message", reason))
+        return Trouble("ImageUnavailable", waiting.get("message") or reason)
     if reason.startswith(("Create", "PreCreate", "RunContainer")):
-        return Trouble("ContainerRefused", waiting.get("message", reason))
+        return Trouble("ContainerRefused", waiting.get("message") or reason)
     ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated")
     if ended and "running" not in state:
         return _end(ended)
