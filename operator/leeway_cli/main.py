@@ -7,7 +7,7 @@ import typer
 from leeway_core.errors import UserError
 from rich.console import Console
 
-from leeway_cli import binaries, demo, down, engine, gateway, operator, status, tuner, up
+from leeway_cli import binaries, demo, down, engine, explain, gateway, operator, status, tuner, up
 
 app = typer.Typer(
     name="leeway",
@@ -22,6 +22,7 @@ app.command(rich_help_panel="Standalone")(up.up)
 app.command(rich_help_panel="Standalone")(status.status)
 app.command(rich_help_panel="Standalone")(down.down)
 app.command(rich_help_panel="Standalone")(binaries.binaries)
+app.command(rich_help_panel="In a cluster")(explain.explain)
 app.command(rich_help_panel="In a cluster")(operator.operator)
 app.command(rich_help_panel="In a cluster")(tuner.tuner)
 app.command(rich_help_panel="In a cluster")(engine.engine)

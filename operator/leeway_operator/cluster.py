@@ -44,11 +44,16 @@ class Cluster:
     async def get(self, path: str) -> Object | None:
         """Return an object, or None if there is none."""
         try:
-            return await self._call("GET", path)
+            found: Object = await self._call("GET", path)
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
+        return found
+
+    async def ask(self, path: str, query: Mapping[str, str]) -> Any:
+        """Return what a Service behind the API server answers."""
+        return await self._call("GET", path, query)
 
     async def items(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """Return the objects of a collection that have these labels and fields."""
@@ -56,10 +61,10 @@ class Cluster:
         listed: list[Object] = (await self._call("GET", path, query))["items"]
         return listed
 
-    async def apply(self, path: str, content: Object) -> Object:
+    async def apply(self, path: str, content: Object) -> None:
         """Make the object's fields those of `content`, and leave the fields that it does not name."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        return await self._call("PATCH", path, query, content, "application/apply-patch+yaml")
+        await self._call("PATCH", path, query, content, "application/apply-patch+yaml")
 
     async def _call(
         self,
@@ -68,7 +73,7 @@ class Cluster:
         query: Mapping[str, str] | None = None,
         content: Object | None = None,
         kind: str = "application/json",
-    ) -> Object:
+    ) -> Any:
         for last in (False, True):
             headers = {**self._headers, "Accept": "application/json", "Content-Type": kind}
             try:
@@ -80,7 +85,7 @@ class Cluster:
                         continue
                     if response.status >= 400:
                         raise ApiError(response.status, _complaint(await response.text()))
-                    return dict(await response.json())
+                    return await response.json()
             except (TimeoutError, aiohttp.ClientError, ValueError) as error:
                 raise ApiError(0, f"{method} {path}: {error or type(error).__name__}") from error
         raise AssertionError("the second try returns or raises")

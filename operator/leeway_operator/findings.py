@@ -48,18 +48,19 @@ def _ready(spec: Spec, seen: Seen) -> Finding:
     count = f"{observed.ready} of {spec.replicas} engine pods are ready"
     if enough and any(pod.ready for pod in observed.gateways):
         return Finding("Ready", "True", "Serving", count)
-    if seen.child_refusals:
-        return Finding("Ready", "False", "ChildRefused", f"The API server refuses {seen.child_refusals[0]}")
-    if seen.no_pods_because:
-        return Finding("Ready", "False", "PodsRefused", seen.no_pods_because)
-    if found := _first_trouble(seen):
-        return Finding("Ready", "False", *found)
+    if hindrance := _hindrance(seen):
+        return Finding("Ready", "False", *hindrance)
     if enough:
         return Finding("Ready", "False", "GatewayStarting", "The gateway is not ready yet")
     return Finding("Ready", "False", "Starting", count)
 
 
-def _first_trouble(seen: Seen) -> tuple[str, str] | None:
+def _hindrance(seen: Seen) -> tuple[str, str] | None:
+    """Return the reason and the message of what is broken, the most basic first."""
+    if seen.child_refusals:
+        return "ChildRefused", "The API server refuses " + "; ".join(seen.child_refusals)
+    if seen.no_pods_because:
+        return "PodsRefused", seen.no_pods_because
     pods: list[Pod] = [*(item.pod for item in seen.observed.engines), *seen.observed.gateways]
     for pod in pods:
         if pod.trouble and not pod.leaving:
@@ -115,12 +116,10 @@ def _tuning(spec: Spec, seen: Seen) -> Finding:
 
 
 def _degraded(seen: Seen) -> Finding:
-    if seen.child_refusals:
-        return Finding("Degraded", "True", "ChildRefused", "The API server refuses " + "; ".join(seen.child_refusals))
+    if hindrance := _hindrance(seen):
+        return Finding("Degraded", "True", *hindrance)
     if seen.push_refusal:
         return Finding("Degraded", "True", "KnobsRefused", f"Not every pod takes the knobs: {seen.push_refusal}")
-    if found := _first_trouble(seen):
-        return Finding("Degraded", "True", *found)
     if seen.failure:
         return Finding("Degraded", "True", "TunerUnavailable", seen.failure)
     return Finding("Degraded", "False", "NothingBroken", "Nothing that should run is broken")

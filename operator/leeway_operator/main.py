@@ -1,14 +1,15 @@
 """The operator's process."""
 
-import dataclasses
 import logging
 import os
 from collections.abc import Collection
+from functools import partial
 
 import kopf
 from leeway_core.errors import UserError
 
 from leeway_operator.handlers import CHILDREN, registry
+from leeway_operator.login import log_in
 from leeway_operator.metrics import serve_metrics
 from leeway_operator.names import PROFILE_LABEL
 
@@ -58,19 +59,10 @@ def run(
         raise UserError(f"The operator cannot listen on {host}:{metrics_port}: {error.strerror}.") from error
     chosen = settings(clusterwide=clusterwide)
 
-    def log_in() -> kopf.ConnectionInfo:
-        try:
-            found = kopf.login_with_service_account(settings=chosen) or kopf.login_with_kubeconfig(settings=chosen)
-        except (OSError, KeyError) as error:
-            raise kopf.LoginError(f"the kubeconfig cannot be used: {error}") from error
-        if found is None:
-            raise kopf.LoginError("neither a service account nor a kubeconfig")
-        return by_address(found)
-
     try:
-        log_in()
+        log_in(chosen)
         kopf.run(
-            registry=registry(log_in, image, tuner_url),
+            registry=registry(partial(log_in, chosen), image, tuner_url),
             settings=chosen,
             clusterwide=clusterwide,
             namespaces=namespaces,
@@ -80,11 +72,3 @@ def run(
         raise UserError("No Kubernetes to talk to: run in a pod with a service account, or set KUBECONFIG.") from error
     except OSError as error:
         raise UserError(f"The operator cannot go on: {error}") from error
-
-
-def by_address(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
-    """Reach the API server of the pod's own cluster by address, which works before the cluster's DNS does."""
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
-    if not (host and port and found.server == "https://kubernetes.default.svc"):
-        return found
-    return dataclasses.replace(found, server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from leeway_core.decision import Decision
@@ -63,7 +64,7 @@ class FakeCluster:
             raise self.faults.error()
         return copy.deepcopy(self.pods if path.endswith("/pods") else self.events)
 
-    async def apply(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
+    async def apply(self, path: str, content: dict[str, Any]) -> None:
         failing = self.faults.begin()
         if path.endswith("/status"):
             self.objects[path.removesuffix("/status")]["status"] = content["status"]
@@ -71,7 +72,6 @@ class FakeCluster:
             self.objects[path] = copy.deepcopy(content)
         if failing:
             raise self.faults.error()
-        return content
 
     def data(self, path: str = KNOBS_PATH) -> dict[str, str]:
         """Return the data of a ConfigMap."""
@@ -220,10 +220,8 @@ class World:
     async def settle(self, visits: int = 6) -> None:
         """Visit some times, whatever fails."""
         for _ in range(visits):
-            try:
+            with suppress(ApiError):
                 await self.visit()
-            except ApiError:
-                pass
             self.start_pods()
 
     def check_pods(self) -> None:

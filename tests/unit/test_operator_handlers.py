@@ -9,6 +9,7 @@ import pytest
 from leeway_core.errors import UserError
 from leeway_operator import main, rounds
 from leeway_operator.cluster import ApiError
+from leeway_operator.login import by_address
 from leeway_operator.memory import Memory
 from leeway_operator.profile import Profile
 from leeway_operator.rounds import Rounds
@@ -21,12 +22,14 @@ class Visitor:
         self.visits: list[tuple[str, int]] = []
         self.memories: list[Memory] = []
         self.failures = failures
+        self.done = asyncio.Event()
 
     async def visit(self, profile: Profile, memory: Memory) -> None:
         self.visits.append((profile.name, profile.generation))
         self.memories.append(memory)
         if len(self.visits) <= self.failures:
             raise ApiError(500, "injected")
+        self.done.set()
 
 
 def body(name: str = "chat", generation: int = 1, uid: str = "u", **metadata: Any) -> dict[str, Any]:
@@ -103,9 +106,9 @@ def test_a_visit_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None
         visitor = Visitor(failures=2)
         made = Rounds(visitor)  # type: ignore[arg-type]
         made.see(body())
-        while len(visitor.visits) < 3:
-            await asyncio.sleep(0.001)
+        await visitor.done.wait()
         await made.stop()
+        assert len(visitor.visits) >= 3
 
     asyncio.run(asyncio.wait_for(go(), 5))
 
@@ -114,9 +117,9 @@ def test_in_a_pod_the_api_server_is_reached_by_address(monkeypatch: pytest.Monke
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     in_pod = kopf.ConnectionInfo(server="https://kubernetes.default.svc")
-    assert main.by_address(in_pod).server == "https://[fd00::1]:443"
+    assert by_address(in_pod).server == "https://[fd00::1]:443"
     elsewhere = kopf.ConnectionInfo(server="https://example.com")
-    assert main.by_address(elsewhere).server == "https://example.com"
+    assert by_address(elsewhere).server == "https://example.com"
 
 
 def test_without_kubernetes_the_operator_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
