@@ -8,6 +8,7 @@ from typing import Self
 from leeway_core.pod_knobs import PodKnobs
 from leeway_core.record import Record
 
+from leeway_operator.metrics import PUSHES
 from leeway_operator.observation import Observation, PodObserved
 from leeway_operator.pod_client import PodClient, PushRefusedError
 from leeway_operator.pods import Pod
@@ -45,7 +46,8 @@ class Fleet:
 
     async def _push(self, pod: Pod, knobs: PodKnobs) -> str:
         try:
-            await self.client.push(pod, knobs, self.token)
+            with PUSHES.time():
+                await self.client.push(pod, knobs, self.token)
         except PushRefusedError as refusal:
             return str(refusal)
         return ""

@@ -14,6 +14,7 @@ from leeway_operator.fleet import Fleet
 from leeway_operator.keeper import Keeper
 from leeway_operator.knobs import knob_ranges, obeying
 from leeway_operator.memory import Memory
+from leeway_operator.metrics import tell
 from leeway_operator.names import path_to
 from leeway_operator.observation import Observation
 from leeway_operator.pod_client import PodClient
@@ -69,6 +70,7 @@ class Reconciler:
             await self.records.write(profile, memory, wanted)
             refusals += await fleet.push(wanted)
         fleet = await fleet.look_again()
+        tell(profile.namespace, profile.name, wanted.in_force, decision)
         seen = Seen(
             observed=fleet.observed,
             record=wanted,

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from leeway_operator.cluster import ApiError
 from leeway_operator.memory import Memory
-from leeway_operator.metrics import VISIT_FAILURES, VISITS
+from leeway_operator.metrics import VISIT_FAILURES, VISITS, forget
 from leeway_operator.profile import Profile
 from leeway_operator.reconciler import Reconciler
 
@@ -63,6 +63,7 @@ class Rounds:
         turn = self._turns.pop(_key(body), None)
         if turn is not None and turn.task is not None:
             turn.task.cancel()
+            forget(*_key(body))
 
     def disturb(self, namespace: str, profile: str, *, child: bool) -> None:
         """Make a profile due, for one of its pods, or of its other children, has changed."""
