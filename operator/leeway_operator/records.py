@@ -22,13 +22,16 @@ class Records:
     async def read(self, profile: Profile, memory: Memory, now_s: float) -> Record:
         """Return the record; what others have made of it is overruled by the incumbent as it was last written.
 
-        A lost record of which nothing is remembered begins anew with the starting knobs.
+        A trial of which nothing is remembered has gone on unwatched, so it ends. A lost record begins anew with the
+        starting knobs.
         """
         found = await self._cluster.get(path_to("ConfigMap", profile.namespace, profile.names.knobs))
         memory.boot_data = (found or {}).get("data") or {}
         record = _parse(memory.boot_data.get(RECORD_KEY, ""))
         if memory.record is not None and record != memory.record:
             return memory.record.back(now_s)
+        if memory.record is None and record is not None and record.candidate is not None:
+            return record.back(now_s)
         return record or Record(incumbent=starting_knobs(profile.spec), started_at_s=now_s)
 
     async def write(self, profile: Profile, memory: Memory, record: Record) -> None:

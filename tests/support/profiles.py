@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clusters import Cluster, eventually
-from serving import Answer, http, tiny_model
+import fake_prometheus
+from clusters import Cluster, eventually, pod
+from serving import tiny_model
 
 MODELS = "models"
 MODEL = "/models/tiny"
@@ -99,17 +100,84 @@ class Served:
         content = json.dumps({"spec": spec})
         self.cluster.kubectl("patch", "sp", self.name, "-n", self.namespace, "--type=merge", "-p", content)
 
-    def pod_knobs(self, pod: str) -> dict[str, Any]:
-        """Return what a pod says of its knobs, asked from inside it."""
-        code = (
-            "import urllib.request as u; token = open('/etc/leeway/token/token').read();"
-            "r = u.Request('http://127.0.0.1:8001/v1/knobs', headers={'Authorization': 'Bearer ' + token});"
-            "print(u.urlopen(r).read().decode())"
-        )
-        answer: dict[str, Any] = json.loads(self.cluster.exec(self.namespace, pod, "python", "-c", code))
+    @property
+    def engines(self) -> list[str]:
+        """Names of its engine pods."""
+        return [f"{self.name}-engine-{ordinal}" for ordinal in range(self.body["spec"]["replicas"])]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is on record of its knobs."""
+        data = self.cluster.get("configmap", f"{self.name}-knobs", "-n", self.namespace)["data"]
+        record: dict[str, Any] = json.loads(data["record"])
+        return record
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """Return a pod."""
+        body: dict[str, Any] = self.cluster.get("pod", name, "-n", self.namespace)
+        return body
+
+    def knobs(self, pod: str) -> dict[str, Any]:
+        """Return what a pod says of its knobs."""
+        answer: dict[str, Any] = json.loads(self._call(pod, "GET", "8001/v1/knobs"))
         return answer
 
-    def complete(self, base: str, **fields: Any) -> Answer:
-        """Send a request to an address of its API."""
-        body = {"model": self.name, "prompt": "Hello", "max_tokens": 4, "ignore_eos": True, **fields}
-        return http("POST", f"{base}/v1/completions", body)
+    def push(self, pod: str, knobs: Mapping[str, Any]) -> None:
+        """Push knobs to a pod, as somebody who is not the operator."""
+        self._call(pod, "PUT", "8001/v1/knobs", knobs)
+
+    def metric(self, pod: str, series: str) -> float:
+        """Return a value from the metrics of an engine pod."""
+        lines = self._call(pod, "GET", "8000/metrics").splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(series)), 0.0)
+
+    def complete(self) -> dict[str, Any]:
+        """Send a request through the gateway, from inside the cluster."""
+        body = {"model": self.name, "prompt": "Hello", "max_tokens": 4, "ignore_eos": True}
+        url = f"http://{self.name}-gateway.{self.namespace}.svc/v1/completions"
+        answer: dict[str, Any] = json.loads(self._request(self.engines[-1], "POST", url, body))
+        return answer
+
+    def _call(self, pod: str, method: str, place: str, body: object | None = None) -> str:
+        return self._request(pod, method, f"http://127.0.0.1:{place}", body)
+
+    def _request(self, pod: str, method: str, url: str, body: object | None) -> str:
+        code = (
+            "import sys, urllib.request as u; token = open('/etc/leeway/token/token').read();"
+            "headers = {'Authorization': 'Bearer ' + token, 'Content-Type': 'application/json'};"
+            "r = u.Request(sys.argv[2], (sys.argv[3] or None) and sys.argv[3].encode(), headers, method=sys.argv[1]);"
+            "print(u.urlopen(r, timeout=30).read().decode())"
+        )
+        content = "" if body is None else json.dumps(body)
+        return self.cluster.exec(self.namespace, pod, "python", "-c", code, method, url, content)
+
+
+class FakePrometheus:
+    """A Prometheus in a pod that answers what a test wants, for one profile."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.name = name
+        self.url = f"http://{name}.{namespace}.svc:{fake_prometheus.PORT}"
+
+    def start(self) -> None:
+        """Make its pod and its Service."""
+        code = Path(fake_prometheus.__file__).read_text()
+        mount = {"name": "state", "mountPath": "/state"}
+        volume = {"name": "state", "emptyDir": {}}
+        server = pod(self.name, ["python", "-c", code], container={"volumeMounts": [mount]}, volumes=[volume])
+        ports = [{"port": fake_prometheus.PORT}]
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": self.name},
+            "spec": {"selector": {"app": self.name}, "ports": ports},
+        }
+        self.cluster.apply(server, service, namespace=self.namespace)
+        self.cluster.wait_ready(self.namespace, self.name)
+
+    def answer(self, mode: str) -> None:
+        """Have it answer `values`, `empty`, `nan`, `stale` or `error` from now on."""
+        code = f"open('/state/mode', 'w').write({mode!r})"
+        self.cluster.exec(self.namespace, self.name, "python", "-c", code)
