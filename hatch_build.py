@@ -1,4 +1,4 @@
-"""Build hook: generates the CRI's modules from the pinned `api.proto`, and puts the chart into wheels."""
+"""Build hook: generates the CRI's modules from the pinned `api.proto`, and puts chart and example trace into wheels."""
 
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,12 @@ class LeewayBuild(BuildHookInterface[Any]):
     """Runs protoc (from grpcio-tools) when the generated modules are missing or older than the proto."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write `api_pb2.py`, `api_pb2.pyi` and `api_pb2_grpc.py` beside the proto; include the chart."""
+        """Write `api_pb2.py`, `api_pb2.pyi` and `api_pb2_grpc.py` beside the proto; include chart and trace."""
         if version != "editable":
+            trace = "azure-conversations.csv"
             build_data["force_include"]["charts/leeway"] = "leeway_standalone/chart"
+            build_data["force_include"][f"examples/{trace}"] = f"leeway_demo/{trace}"
+            build_data["force_include"]["examples/NOTICE.md"] = "leeway_demo/NOTICE.md"
         root = Path(self.root)
         proto = root / PACKAGE / "api.proto"
         outputs = [proto.with_name(name) for name in ("api_pb2.py", "api_pb2.pyi", "api_pb2_grpc.py")]

@@ -2,7 +2,7 @@
 
 from leeway_load.ramp import RampReport, RampStep
 from leeway_load.report import Report
-from leeway_load.runner import run, run_ramp
+from leeway_load.runner import run, run_ramp, send
 from leeway_load.target import Target
 from leeway_load.workload import Lengths, TrafficClass, Workload
 
@@ -16,4 +16,5 @@ __all__ = [
     "Workload",
     "run",
     "run_ramp",
+    "send",
 ]

@@ -29,7 +29,7 @@ def unwatched(_name: str, _requests: int) -> Watch:
 def run(trace: Path, target: Target, workload: Workload, progress: Progress = unwatched) -> Report:
     """Replay a trace and report. Blocks until the last request is over."""
     requests = plan(read_trace(trace), workload)
-    return _report(_send(requests, target, str(workload.seed), progress("replay", len(requests))), workload)
+    return _report(send(requests, target, str(workload.seed), progress("replay", len(requests))), workload)
 
 
 def run_ramp(
@@ -50,13 +50,14 @@ def run_ramp(
         requests = plan(whole, replace(workload, rate=rate))
         # A salt for each rate, else its prompts would hit the prefixes that the step before left in the server.
         watch = progress(f"{rate:.2f} requests/s", len(requests))
-        exchanges = _send(requests, target, f"{workload.seed}/{rate}", watch)
+        exchanges = send(requests, target, f"{workload.seed}/{rate}", watch)
         return RampStep(rate, settled(exchanges), _report(exchanges, workload))
 
     return climb(first_rate, factor, step)
 
 
-def _send(requests: Sequence[PlannedRequest], target: Target, salt: str, watch: Watch) -> list[Exchange]:
+def send(requests: Sequence[PlannedRequest], target: Target, salt: str, watch: Watch) -> list[Exchange]:
+    """Send planned requests at their times and wait until all are over. Prompts of equal salts are equal."""
     # Else a collection of garbage would walk the whole plan, a quarter of a second for 12,000 requests.
     gc.freeze()
     try:

@@ -7,7 +7,7 @@ import typer
 from leeway_core.errors import UserError
 from rich.console import Console
 
-from leeway_cli import binaries, demo, down, load, operator, status, tuner, up
+from leeway_cli import binaries, demo, down, engine, explain, gateway, load, operator, status, tuner, up
 
 app = typer.Typer(
     name="leeway",
@@ -23,8 +23,11 @@ app.command(rich_help_panel="Standalone")(status.status)
 app.command(rich_help_panel="Standalone")(down.down)
 app.command(rich_help_panel="Standalone")(binaries.binaries)
 app.command(rich_help_panel="Load")(load.load)
+app.command(rich_help_panel="In a cluster")(explain.explain)
 app.command(rich_help_panel="In a cluster")(operator.operator)
 app.command(rich_help_panel="In a cluster")(tuner.tuner)
+app.command(rich_help_panel="In a cluster")(engine.engine)
+app.command(rich_help_panel="In a cluster")(gateway.gateway)
 
 
 @app.callback()

@@ -12,6 +12,9 @@ def operator(
         list[str] | None,
         typer.Option(help="Serve the profiles of this namespace alone; may be given again. Default: all namespaces."),
     ] = None,
+    *,
+    image: Annotated[str, typer.Option(help="Leeway's own image, for the pods that profiles need.")] = "leeway/leeway",
+    tuner_url: Annotated[str, typer.Option(help="Address of the tuner.")] = "http://127.0.0.1:8081",
     host: HostOption = "127.0.0.1",
     liveness_port: Annotated[int, typer.Option(help="Port of /healthz.")] = 8080,
     metrics_port: Annotated[int, typer.Option(help="Port of /metrics.")] = 9090,
@@ -19,4 +22,11 @@ def operator(
     """Run the operator: it keeps the children and the status of every ServingProfile."""
     from leeway_operator.main import run
 
-    run(namespaces=namespace or (), host=host, liveness_port=liveness_port, metrics_port=metrics_port)
+    run(
+        namespaces=namespace or (),
+        image=image,
+        tuner_url=tuner_url,
+        host=host,
+        liveness_port=liveness_port,
+        metrics_port=metrics_port,
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from leeway_operator.markers import rule
 from leeway_operator.schema import structural
 from leeway_operator.spec import Spec
 from leeway_operator.status import Status
@@ -41,6 +42,13 @@ COLUMNS = [
 ]
 
 
+NAME_RULE = rule(
+    "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')",
+    "a profile's name must be at most 40 lower-case letters, digits and dashes, beginning with a letter:"
+    " Services and pods are named after it",
+)
+
+
 def crd() -> dict[str, Any]:
     """Return the CustomResourceDefinition as Kubernetes takes it."""
     schema = {
@@ -54,6 +62,7 @@ def crd() -> dict[str, Any]:
             "spec": structural(Spec),
             "status": structural(Status),
         },
+        "x-kubernetes-validations": [NAME_RULE],
     }
     version = {
         "name": VERSION,

@@ -3,20 +3,22 @@
 import logging
 import os
 from collections.abc import Collection
+from functools import partial
 
 import kopf
 from leeway_core.errors import UserError
 
-from leeway_operator.crd import GROUP
-from leeway_operator.generation import ObservedGeneration
-from leeway_operator.handlers import registry
+from leeway_operator.handlers import CHILDREN, registry
+from leeway_operator.login import log_in
 from leeway_operator.metrics import serve_metrics
+from leeway_operator.names import PROFILE_LABEL
+
+DEFAULT_IMAGE = "leeway/leeway"
+DEFAULT_TUNER = "http://127.0.0.1:8081"
 
 
 def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
-    """Return kopf's settings: one replica without peering, no call that can hang, nothing kept in annotations but
-    the progress of handlers that are retried.
-    """
+    """Return kopf's settings: one replica without peering, no call that can hang, of children only Leeway's own."""
     chosen = kopf.OperatorSettings()
     chosen.peering.standalone = True
     chosen.scanning.disabled = not clusterwide
@@ -27,31 +29,41 @@ def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
     chosen.watching.server_timeout = 600
     chosen.watching.client_timeout = 660
     chosen.queueing.worker_limit = 20
-    chosen.persistence.finalizer = f"{GROUP}/operator"
-    chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"operator.{GROUP}")
-    chosen.persistence.diffbase_storage = ObservedGeneration()
+    for _, plural in CHILDREN:
+        chosen.watching.label_selectors[plural] = PROFILE_LABEL
     return chosen
 
 
 def run(
-    *, namespaces: Collection[str] = (), host: str = "127.0.0.1", liveness_port: int = 8080, metrics_port: int = 9090
+    *,
+    namespaces: Collection[str] = (),
+    image: str = DEFAULT_IMAGE,
+    tuner_url: str = DEFAULT_TUNER,
+    host: str = "127.0.0.1",
+    liveness_port: int = 8080,
+    metrics_port: int = 9090,
 ) -> None:
     """Serve the profiles of `namespaces`, or of all namespaces when none is named, until told to stop.
 
+    `image` is Leeway's own, for the pods that profiles need, and `tuner_url` the address of its tuner.
     `http://host:liveness_port/healthz` answers while the event loop turns; metrics are on `metrics_port`.
     """
     os.environ.setdefault("USER", "leeway")  # kopf asks who it is, and a pod's user need not have a name
     kopf.configure()
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    for talkative in ("aiohttp.access", "kopf.objects"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     clusterwide = not namespaces
     try:
         serve_metrics(host, metrics_port)
     except OSError as error:
         raise UserError(f"The operator cannot listen on {host}:{metrics_port}: {error.strerror}.") from error
+    chosen = settings(clusterwide=clusterwide)
+
     try:
+        log_in(chosen)
         kopf.run(
-            registry=registry(),
-            settings=settings(clusterwide=clusterwide),
+            registry=registry(partial(log_in, chosen), image, tuner_url),
+            settings=chosen,
             clusterwide=clusterwide,
             namespaces=namespaces,
             liveness_endpoint=f"http://{host}:{liveness_port}/healthz",

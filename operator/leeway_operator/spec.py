@@ -66,6 +66,9 @@ class Engine(Model):
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """Image of the engine pods. Defaults to the image that the operator itself runs."""
 
+    model_claim: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """PersistentVolumeClaim that holds models; the engine pods see it, read-only, as `/models`."""
+
     args: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(max_length=64)] | None = None
     """Further arguments for the engine's command. A change restarts the pods, one after the other."""
 

@@ -63,7 +63,14 @@ def test_both_components_run_the_command_of_the_image(helm: Path) -> None:
     (operator,) = objects["Deployment", "leeway-operator"]["spec"]["template"]["spec"]["containers"]
     (tuner,) = objects["Deployment", "leeway-tuner"]["spec"]["template"]["spec"]["containers"]
     assert operator["image"] == tuner["image"] == "leeway/leeway:0.1.0"
-    assert operator["args"] == ["operator", "--host=0.0.0.0", "--liveness-port=8080", "--metrics-port=9090"]
+    assert operator["args"] == [
+        "operator",
+        "--image=leeway/leeway:0.1.0",
+        "--tuner-url=http://leeway-tuner.system.svc:8081",
+        "--host=0.0.0.0",
+        "--liveness-port=8080",
+        "--metrics-port=9090",
+    ]
     assert tuner["args"][0] == "tuner"
     assert "command" not in operator
 
@@ -97,11 +104,13 @@ def test_the_tuner_has_no_api_token(helm: Path) -> None:
     assert subjects == {"leeway-operator"}
 
 
-def test_the_operator_may_write_status_but_not_make_or_delete_profiles(helm: Path) -> None:
+def test_the_operator_may_make_children_and_write_status_but_never_profiles_and_deletes_nothing(helm: Path) -> None:
     allowed = rules(template(helm), "ClusterRole", "leeway-operator")
     assert ("servingprofiles/status", "patch") in allowed
-    assert not {verb for resource, verb in allowed} & {"*", "create", "delete", "update"}
-    assert "secrets" not in {resource for resource, _ in allowed}
+    assert ("statefulsets", "patch") in allowed
+    assert {verb for resource, verb in allowed if resource == "servingprofiles"} == {"get", "list", "watch"}
+    assert {verb for resource, verb in allowed if resource == "secrets"} == {"get", "create", "patch"}
+    assert not {verb for _, verb in allowed} & {"*", "delete", "deletecollection", "update"}
 
 
 def test_a_namespaced_install_needs_nothing_of_the_cluster(helm: Path) -> None:
@@ -110,10 +119,7 @@ def test_a_namespaced_install_needs_nothing_of_the_cluster(helm: Path) -> None:
     assert ("Role", "a/leeway-operator") in objects
     binding = objects["RoleBinding", "b/leeway-operator"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "leeway-operator", "namespace": "system"}]
-    assert {resource for resource, _ in rules(objects, "Role", "a/leeway-operator")} == {
-        "servingprofiles",
-        "servingprofiles/status",
-    }
+    assert "customresourcedefinitions" not in {resource for resource, _ in rules(objects, "Role", "a/leeway-operator")}
     (operator,) = objects["Deployment", "leeway-operator"]["spec"]["template"]["spec"]["containers"]
     assert operator["args"][-2:] == ["--namespace=a", "--namespace=b"]
 

@@ -1,4 +1,4 @@
-"""What the operator writes to Kubernetes, and when."""
+"""What the operator is started with, and what makes a profile due."""
 
 import asyncio
 import socket
@@ -7,48 +7,119 @@ from typing import Any
 import kopf
 import pytest
 from leeway_core.errors import UserError
-from leeway_operator import main
-from leeway_operator.generation import ObservedGeneration
-from leeway_operator.handlers import visit_profile
-
-SPEC = {"model": "m", "objectives": [{"name": "chat", "ttftMs": 500}]}
-
-
-def visited(generation: int, status: dict[str, Any]) -> dict[str, Any]:
-    patch = kopf.Patch()
-    body = kopf.Body({"metadata": {"generation": generation}, "spec": SPEC, "status": status})
-    asyncio.run(visit_profile(name="chat", meta=body.metadata, spec=body.spec, status=body.status, patch=patch))
-    assert set(patch) <= {"status"}
-    return dict(patch.get("status", {}))
+from leeway_operator import main, rounds
+from leeway_operator.cluster import ApiError
+from leeway_operator.login import by_address
+from leeway_operator.memory import Memory
+from leeway_operator.profile import Profile
+from leeway_operator.rounds import Rounds
 
 
-def test_the_first_visit_writes_the_whole_status_as_the_schema_has_it() -> None:
-    status = visited(1, {})
-    assert status["observedGeneration"] == 1
-    assert status["conditions"][0]["lastTransitionTime"].endswith("Z")
-    assert status["knobs"]["desired"]["tokenBudget"] == 2048
-    assert "enforced" not in status["knobs"]
+class Visitor:
+    """Counts visits by profile and generation."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.visits: list[tuple[str, int]] = []
+        self.memories: list[Memory] = []
+        self.failures = failures
+        self.done = asyncio.Event()
+
+    async def visit(self, profile: Profile, memory: Memory) -> None:
+        self.visits.append((profile.name, profile.generation))
+        self.memories.append(memory)
+        if len(self.visits) <= self.failures:
+            raise ApiError(500, "injected")
+        self.done.set()
 
 
-def test_what_is_right_already_is_not_written_again() -> None:
-    assert visited(1, visited(1, {})) == {}
+def body(name: str = "chat", generation: int = 1, uid: str = "u", **metadata: Any) -> dict[str, Any]:
+    named = {"namespace": "team", "name": name, "uid": uid, "generation": generation, **metadata}
+    return {"metadata": named, "spec": {"model": "m", "objectives": [{"name": "chat", "ttftMs": 500}]}}
 
 
-def test_a_new_generation_is_written_without_what_stays() -> None:
-    assert set(visited(2, visited(1, {}))) == {"observedGeneration", "conditions"}
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "TICK_S", 60.0)
+    monkeypatch.setattr(rounds, "SOON_S", 0.0)
 
 
-def test_a_profile_is_new_unchanged_or_changed_by_its_generation() -> None:
-    storage = ObservedGeneration()
+async def turn() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
 
-    def body(generation: int, **status: int) -> kopf.Body:
-        return kopf.Body({"metadata": {"generation": generation}, "status": status})
 
-    assert storage.fetch(body=body(1)) is None
-    handled = body(1, observedGeneration=1)
-    assert storage.fetch(body=handled) == storage.build(body=handled)
-    changed = body(2, observedGeneration=1)
-    assert storage.fetch(body=changed) != storage.build(body=changed)
+def run(visitor: Visitor, *events: Any) -> list[tuple[str, int]]:
+    async def go() -> None:
+        made = Rounds(visitor)  # type: ignore[arg-type]
+        for event in events:
+            event(made)
+            await turn()
+        await made.stop()
+
+    asyncio.run(go())
+    return visitor.visits
+
+
+def test_a_profile_is_visited_when_it_comes_and_when_its_spec_changes_but_not_for_its_status() -> None:
+    visits = run(
+        Visitor(),
+        lambda made: made.see(body()),
+        lambda made: made.see({**body(), "status": {"summary": "x"}}),
+        lambda made: made.see(body(generation=2)),
+    )
+    assert visits == [("chat", 1), ("chat", 2)]
+
+
+def test_a_changed_child_makes_its_own_profile_due_with_all_children() -> None:
+    visitor = Visitor()
+    visits = run(
+        visitor,
+        lambda made: made.see(body()),
+        lambda made: made.see(body("other")),
+        lambda made: made.disturb("team", "chat", child=True),
+        lambda made: made.disturb("team", "unknown", child=True),
+    )
+    assert visits == [("chat", 1), ("other", 1), ("chat", 1)]
+
+
+def test_a_deleted_profile_is_visited_no_more_and_one_that_leaves_is_left_alone() -> None:
+    visits = run(
+        Visitor(),
+        lambda made: made.see(body()),
+        lambda made: made.see(body(generation=2, deletionTimestamp="2026-01-01T00:00:00Z")),
+        lambda made: made.forget(body()),
+        lambda made: made.disturb("team", "chat", child=False),
+    )
+    assert visits == [("chat", 1)]
+
+
+def test_a_profile_made_anew_under_the_old_name_is_not_taken_for_the_old_one() -> None:
+    visitor = Visitor()
+    run(visitor, lambda made: made.see(body()), lambda made: made.see(body(uid="v")))
+    assert visitor.memories[0] is not visitor.memories[1]
+
+
+def test_a_visit_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "TICK_S", 0.0)
+
+    async def go() -> None:
+        visitor = Visitor(failures=2)
+        made = Rounds(visitor)  # type: ignore[arg-type]
+        made.see(body())
+        await visitor.done.wait()
+        await made.stop()
+        assert len(visitor.visits) >= 3
+
+    asyncio.run(asyncio.wait_for(go(), 5))
+
+
+def test_in_a_pod_the_api_server_is_reached_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    in_pod = kopf.ConnectionInfo(server="https://kubernetes.default.svc")
+    assert by_address(in_pod).server == "https://[fd00::1]:443"
+    elsewhere = kopf.ConnectionInfo(server="https://example.com")
+    assert by_address(elsewhere).server == "https://example.com"
 
 
 def test_without_kubernetes_the_operator_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The tuner's process."""
 
+from contextlib import closing
 from pathlib import Path
 
 import uvicorn
@@ -7,6 +8,7 @@ from leeway_core.errors import UserError
 
 from leeway_tuner.metrics import serve_metrics
 from leeway_tuner.service import check_writable, service
+from leeway_tuner.tuner import Tuner
 
 
 def run(
@@ -27,4 +29,5 @@ def run(
         serve_metrics(host, metrics_port)
     except OSError as error:
         raise UserError(f"The tuner cannot listen on {host}:{metrics_port}: {error.strerror}.") from error
-    uvicorn.run(service(data_dir), host=host, port=port, access_log=False)
+    with closing(Tuner(data_dir)) as tuner:
+        uvicorn.run(service(data_dir, tuner), host=host, port=port, access_log=False)

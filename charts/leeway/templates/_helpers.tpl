@@ -30,6 +30,10 @@ annotations:
   {{- toYaml (merge (dict) .root.Values.podAnnotations $scraped) | nindent 2 }}
 {{- end -}}
 
+{{- define "leeway.image" -}}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+
 {{/* What every pod's spec has: (dict "root" $ "values" VALUES_OF_THE_COMPONENT), and "fsGroup" where it has a volume. */}}
 {{- define "leeway.podSpec" -}}
 {{- with .root.Values.image.pullSecrets }}
@@ -54,7 +58,7 @@ affinity:
 
 {{/* What every container has: (dict "root" $ "values" VALUES_OF_THE_COMPONENT). */}}
 {{- define "leeway.container" -}}
-image: {{ printf "%s:%s" .root.Values.image.repository (.root.Values.image.tag | default .root.Chart.AppVersion) | quote }}
+image: {{ include "leeway.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false

@@ -1,0 +1,59 @@
+"""Keeps a profile's children as they should be."""
+
+import asyncio
+import logging
+import secrets
+
+from leeway_operator.children import children, token_secret
+from leeway_operator.children.parts import Object
+from leeway_operator.children.secret import token_in
+from leeway_operator.cluster import ApiError, Cluster
+from leeway_operator.memory import Memory
+from leeway_operator.names import path_to
+from leeway_operator.profile import Profile
+
+logger = logging.getLogger(__name__)
+
+OPTIONAL_KIND = "PodMonitor"
+"""Its CRD need not be installed."""
+
+
+class Keeper:
+    """Applies children, each whatever becomes of the others."""
+
+    def __init__(self, cluster: Cluster, image: str) -> None:
+        """`image` is Leeway's own, for the pods of profiles that name none."""
+        self._cluster = cluster
+        self._image = image
+
+    async def token(self, profile: Profile, memory: Memory, now_s: float) -> str:
+        """Return the token of the knob endpoints, which is made once and then kept."""
+        path = path_to("Secret", profile.namespace, profile.names.token)
+        if not memory.token or memory.due(profile.generation, now_s):
+            memory.token = token_in(await self._cluster.get(path))
+        if not memory.token:
+            token = secrets.token_urlsafe(32)
+            await self._cluster.apply(path, token_secret(profile, token))
+            memory.token = token
+        return memory.token
+
+    async def keep(self, profile: Profile, memory: Memory, now_s: float) -> None:
+        """Apply all children where that is due, and remember what was refused."""
+        if not memory.due(profile.generation, now_s):
+            return
+        memory.children_due = False
+        refusals = await asyncio.gather(*(self._apply(item) for item in children(profile, self._image)))
+        memory.refusals = [refusal for refusal in refusals if refusal]
+        memory.children_generation = profile.generation
+        memory.children_applied_at_s = now_s
+
+    async def _apply(self, item: Object) -> str | None:
+        kind, metadata = item["kind"], item["metadata"]
+        try:
+            await self._cluster.apply(path_to(kind, metadata["namespace"], metadata["name"]), item)
+        except ApiError as error:
+            if kind == OPTIONAL_KIND and error.status == 404:
+                return None
+            logger.warning("%s/%s: cannot apply the %s: %s", metadata["namespace"], metadata["name"], kind, error)
+            return f"{kind} {metadata['name']}: {error}"
+        return None

@@ -1,0 +1,73 @@
+"""What the children of a profile are called, labelled and reached by."""
+
+from dataclasses import dataclass
+
+ENGINE_PORT = 8000
+KNOBS_PORT = 8001
+GATEWAY_PORT = 8000
+GATEWAY_METRICS_PORT = 8001
+PROFILE_LABEL = "leeway.dev/profile"
+GATEWAY_LABEL = "leeway.dev/gateway"
+COMPONENT_LABEL = "leeway.dev/component"
+
+PATHS = {
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "Secret": "/api/v1/namespaces/{}/secrets",
+    "Service": "/api/v1/namespaces/{}/services",
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "Event": "/api/v1/namespaces/{}/events",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
+    "PodMonitor": "/apis/monitoring.coreos.com/v1/namespaces/{}/podmonitors",
+    "ServingProfile": "/apis/leeway.dev/v1alpha1/namespaces/{}/servingprofiles",
+}
+
+
+def path_to(kind: str, namespace: str, name: str = "") -> str:
+    """Return the path of a collection, or of an object in it."""
+    collection = PATHS[kind].format(namespace)
+    return f"{collection}/{name}" if name else collection
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of a profile's children, all made of its own."""
+
+    profile: str
+
+    @property
+    def engine(self) -> str:
+        """Of the engine's StatefulSet, headless Service and ServiceAccount."""
+        return f"{self.profile}-engine"
+
+    @property
+    def gateway(self) -> str:
+        """Of the gateway's Deployment, Service, ServiceAccount, Role and RoleBinding."""
+        return f"{self.profile}-gateway"
+
+    @property
+    def objectives(self) -> str:
+        """Of the ConfigMap with the objectives."""
+        return f"{self.profile}-objectives"
+
+    @property
+    def knobs(self) -> str:
+        """Of the ConfigMap with the knobs that pods boot from, and the record."""
+        return f"{self.profile}-knobs"
+
+    @property
+    def token(self) -> str:
+        """Of the Secret with the token of the knob endpoints."""
+        return f"{self.profile}-knob-token"
+
+    def pod(self, ordinal: int) -> str:
+        """Of an engine pod."""
+        return f"{self.engine}-{ordinal}"
+
+    def selector(self, component: str = "") -> str:
+        """Label selector of the pods of a component, or of all children."""
+        whole = f"{PROFILE_LABEL}={self.profile}"
+        return f"{whole},{COMPONENT_LABEL}={component}" if component else whole

@@ -1,0 +1,142 @@
+"""One visit of a profile: observe, decide, check again, record, push, read back, report."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leeway_core.decision import Decision
+from leeway_core.record import Record
+from leeway_core.snapshot import Snapshot
+
+from leeway_operator.cluster import Cluster
+from leeway_operator.fleet import Fleet
+from leeway_operator.keeper import Keeper
+from leeway_operator.knobs import knob_ranges, obeying
+from leeway_operator.memory import Memory
+from leeway_operator.metrics import tell
+from leeway_operator.names import path_to
+from leeway_operator.observation import Observation
+from leeway_operator.pod_client import PodClient
+from leeway_operator.pods import Pod
+from leeway_operator.profile import Profile
+from leeway_operator.records import Records
+from leeway_operator.report import report
+from leeway_operator.seen import Seen
+from leeway_operator.snapshot import no_telemetry, snapshot_of
+from leeway_operator.status import Status
+from leeway_operator.telemetry import Scope, read
+from leeway_operator.tuner_client import TunerClient, TunerError
+
+LONGEST_READING_WINDOWS = 5
+"""How many windows a reading reaches back at most, while the same knobs are in force for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """Brings what a profile asks for and what there is together, a visit at a time.
+
+    A visit may end anywhere: the next one, of this operator or of another, ends in the same place.
+    """
+
+    cluster: Cluster
+    keeper: Keeper
+    records: Records
+    pods: PodClient
+    tuner: TunerClient
+    clock: Callable[[], float] = time.time
+
+    async def visit(self, profile: Profile, memory: Memory) -> None:
+        """Visit a profile once; raises ApiError where the API server is in the way."""
+        now_s = self.clock()
+        token = await self.keeper.token(profile, memory, now_s)
+        record = obeying(await self.records.read(profile, memory, now_s), knob_ranges(profile.spec), now_s)
+        await self.records.write(profile, memory, record)
+        await self.keeper.keep(profile, memory, now_s)
+        items = await self.cluster.items(path_to("Pod", profile.namespace), labels=profile.names.selector())
+        fleet = await Fleet.look(self.pods, token, profile.spec.replicas, map(Pod.read, items))
+        snapshot = await self._snapshot(profile, memory, record, fleet.observed, now_s)
+        decision, failure = await self._decide(snapshot)
+        memory.sequence = decision.sequence if decision else memory.sequence
+        wanted = decision.record if decision else record.back(now_s) if record.candidate else record
+        wanted = fleet.observed.overruled(wanted, now_s)
+        if wanted != record and not await self._stands(profile):
+            return
+        await self.records.write(profile, memory, wanted)
+        refusals = await fleet.push(wanted)
+        if refusals and wanted.in_force.generation != record.in_force.generation:
+            # What one pod refuses is taken back on all.
+            wanted = record.back(self.clock(), above=wanted.newest_generation)
+            await self.records.write(profile, memory, wanted)
+            refusals += await fleet.push(wanted)
+        fleet = await fleet.look_again()
+        tell(profile.namespace, profile.name, wanted.in_force, decision)
+        seen = Seen(
+            observed=fleet.observed,
+            record=wanted,
+            snapshot=snapshot,
+            decision=decision,
+            failure=failure,
+            push_refusal="; ".join(refusals),
+            child_refusals=tuple(memory.refusals),
+            no_pods_because=await self._obstacle(profile) if not fleet.observed.engines else "",
+        )
+        await self._write_status(profile, memory, report(profile, memory.status or profile.status, seen, now_s))
+
+    async def _obstacle(self, profile: Profile) -> str:
+        """Return why no engine pod can be made, where Kubernetes tells."""
+        fields = f"involvedObject.kind=StatefulSet,involvedObject.name={profile.names.engine},reason=FailedCreate"
+        events = await self.cluster.items(path_to("Event", profile.namespace), fields=fields)
+        latest = max(events, key=lambda event: event.get("lastTimestamp") or "", default={})
+        return str(latest.get("message", ""))
+
+    async def _snapshot(
+        self, profile: Profile, memory: Memory, record: Record, observed: Observation, now_s: float
+    ) -> Snapshot:
+        url = profile.spec.telemetry.prometheus.url
+        names = tuple(objective.name for objective in profile.spec.objectives)
+        telemetry = no_telemetry(names)
+        if url is not None:
+            live = frozenset(pod.name for pod in observed.gateways if pod.ready)
+            earliest_s = now_s - LONGEST_READING_WINDOWS * profile.spec.tuning.window_seconds
+            from_s = max(record.settled_at_s, earliest_s)
+            telemetry = await asyncio.to_thread(read, url, Scope(profile.namespace, live, names), from_s, now_s)
+        memory.sequence = 1 + max(memory.sequence, *(item.sequence for item in profile.status.decisions or ()), 0)
+        return snapshot_of(
+            profile, sequence=memory.sequence, record=record, observed=observed, telemetry=telemetry, now_s=now_s
+        )
+
+    async def _decide(self, snapshot: Snapshot) -> tuple[Decision | None, str]:
+        """Return the tuner's decision, or None and why there is none."""
+        if snapshot.mode == "Observe":
+            return None, ""
+        try:
+            decision = await self.tuner.decide(snapshot)
+        except TunerError as error:
+            return None, str(error)
+        if not snapshot.ranges.hold(decision.record.in_force):
+            return None, "the tuner decided on knobs outside their bounds"
+        return decision, ""
+
+    async def _stands(self, profile: Profile) -> bool:
+        """Check, before knobs move, that the profile is still the one that this was decided for."""
+        body = await self.cluster.get(path_to("ServingProfile", profile.namespace, profile.name))
+        if body is None:
+            return False
+        now = Profile.read(body)
+        return (now.uid, now.generation, now.leaving) == (profile.uid, profile.generation, False)
+
+    async def _write_status(self, profile: Profile, memory: Memory, status: Status) -> None:
+        if status == (memory.status or profile.status):
+            return
+        path = f"{path_to('ServingProfile', profile.namespace, profile.name)}/status"
+        await self.cluster.apply(
+            path,
+            {
+                "apiVersion": "leeway.dev/v1alpha1",
+                "kind": "ServingProfile",
+                "metadata": {"name": profile.name, "namespace": profile.namespace, "uid": profile.uid},
+                "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
+            },
+        )
+        memory.status = status

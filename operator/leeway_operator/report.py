@@ -1,0 +1,91 @@
+"""What the status of a profile should be: a pure function of what a visit saw, of the last status and of the time."""
+
+from datetime import UTC, datetime
+
+from leeway_core.objective import Objective
+from leeway_core.reading import Value
+
+from leeway_operator.findings import Finding, findings
+from leeway_operator.profile import Profile
+from leeway_operator.seen import Seen
+from leeway_operator.status import Attainment, Condition, DecisionRecord, KnobsStatus, Status
+from leeway_operator.summary import summary
+
+KEPT_DECISIONS = 5
+LONGEST_MESSAGE = 1024
+
+
+def report(profile: Profile, last: Status, seen: Seen, now_s: float) -> Status:
+    """Return the status; `last` is the one before."""
+    now = datetime.fromtimestamp(int(now_s), UTC)
+    found = findings(profile.spec, seen)
+    engines = seen.observed.engines
+    return Status(
+        observed_generation=profile.generation,
+        summary=summary(profile.spec, seen, found),
+        conditions=[_condition(finding, profile.generation, last, now) for finding in found],
+        replicas=len(engines),
+        selector=profile.names.selector("engine"),
+        objectives=[_attainment(objective, seen) for objective in profile.spec.objectives],
+        knobs=_knobs(seen),
+        decisions=_decisions(last.decisions or [], seen, now) or None,
+    )
+
+
+def _condition(finding: Finding, generation: int, last: Status, now: datetime) -> Condition:
+    before = next((item for item in last.conditions or () if item.type == finding.type), None)
+    return Condition(
+        type=finding.type,
+        status=finding.status,
+        reason=finding.reason,
+        message=finding.message[:LONGEST_MESSAGE],
+        observed_generation=generation,
+        last_transition_time=before.last_transition_time if before and before.status == finding.status else now,
+    )
+
+
+def _attainment(objective: Objective, seen: Seen) -> Attainment:
+    reading = seen.snapshot.telemetry.objectives.get(objective.name)
+    if not isinstance(reading, Value):
+        return Attainment(name=objective.name)
+    allowed, missed = 1 - float(objective.target_percent) / 100, 1 - reading.value
+    left = 1 - missed / allowed if allowed > 0 else float(missed == 0)
+    return Attainment(
+        name=objective.name,
+        attainment_percent=f"{reading.value:.1%}"[:-1],
+        budget_left_percent=f"{max(left, 0):.1%}"[:-1],
+        requests=reading.samples,
+    )
+
+
+def _knobs(seen: Seen) -> KnobsStatus:
+    engines, desired = seen.observed.engines, seen.record.in_force
+    wanted = [(item.knobs, seen.observed.wanted(item, seen.record)) for item in engines]
+    accepted = sum(knobs is not None and knobs.accepted == knobs_wanted for knobs, knobs_wanted in wanted)
+    enforced = all(knobs is not None and knobs.enforced == knobs_wanted for knobs, knobs_wanted in wanted)
+    return KnobsStatus(
+        desired=desired,
+        enforced=desired if engines and enforced else None,
+        pods=len(engines),
+        acknowledged_pods=accepted,
+    )
+
+
+def _decisions(last: list[DecisionRecord], seen: Seen, now: datetime) -> list[DecisionRecord]:
+    """Return the last decisions that changed or advised something, newest first."""
+    decision, before = seen.decision, seen.snapshot.record
+    if decision is not None and decision.action != "Hold":
+        taken = DecisionRecord(
+            sequence=decision.sequence, time=now, action=decision.action, message=decision.message[:LONGEST_MESSAGE]
+        )
+    elif decision is None and seen.record.incumbent.generation != before.incumbent.generation:
+        why = seen.failure or "pods had other knobs than those on record"
+        taken = DecisionRecord(
+            sequence=seen.snapshot.sequence,
+            time=now,
+            action="RollBack",
+            message=f"The incumbent is in force again: {why}"[:LONGEST_MESSAGE],
+        )
+    else:
+        return last
+    return [taken, *last][:KEPT_DECISIONS]

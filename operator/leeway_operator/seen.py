@@ -1,0 +1,29 @@
+"""What a visit saw and did, for its report."""
+
+from dataclasses import dataclass
+
+from leeway_core.decision import Decision
+from leeway_core.record import Record
+from leeway_core.snapshot import Snapshot
+
+from leeway_operator.observation import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a visit saw and did."""
+
+    observed: Observation
+    """As it was in the end."""
+    record: Record
+    """As it was left."""
+    snapshot: Snapshot
+    decision: Decision | None
+    failure: str = ""
+    """Why the tuner gave no decision."""
+    push_refusal: str = ""
+    """Which pods did not take the knobs, and why."""
+    child_refusals: tuple[str, ...] = ()
+    """What the API server did not take."""
+    no_pods_because: str = ""
+    """Why no engine pod could be made."""

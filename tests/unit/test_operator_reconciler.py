@@ -1,0 +1,216 @@
+"""A profile's visits end in the same place, whatever fails on the way and whoever interferes."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from leeway_core.pod_knobs import PodKnobs
+from leeway_operator.cluster import ApiError
+from operator_doubles import KNOBS_PATH, NAMESPACE, PROFILE_PATH, World
+
+
+def settled(mode: str = "Auto", visits: int = 6, **tuning: Any) -> World:
+    world = World(mode, **tuning)
+    asyncio.run(world.settle(visits))
+    return world
+
+
+def visit(world: World, times: int = 1) -> None:
+    asyncio.run(world.settle(times))
+
+
+def test_a_profile_gets_all_of_its_children_owned_and_without_finalizer() -> None:
+    world = settled("Observe", 2)
+    made = {(item["kind"], item["metadata"]["name"]) for item in world.cluster.objects.values() if "kind" in item}
+    assert made == {
+        ("ConfigMap", "chat-objectives"),
+        ("ConfigMap", "chat-knobs"),
+        ("Secret", "chat-knob-token"),
+        ("ServiceAccount", "chat-engine"),
+        ("Service", "chat-engine"),
+        ("StatefulSet", "chat-engine"),
+        ("ServiceAccount", "chat-gateway"),
+        ("Role", "chat-gateway"),
+        ("RoleBinding", "chat-gateway"),
+        ("Service", "chat-gateway"),
+        ("Deployment", "chat-gateway"),
+        ("PodMonitor", "chat"),
+    }
+    for path, item in world.cluster.objects.items():
+        if path != PROFILE_PATH:
+            assert [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == ["u"]
+            assert "finalizers" not in item["metadata"]
+
+
+def test_a_tuned_profile_ends_with_the_promoted_knobs_on_every_pod() -> None:
+    world = settled()
+    assert world.cluster.record.incumbent.token_budget == 128
+    assert world.cluster.record.candidate is None
+    world.check_pods()
+    assert [item["action"] for item in world.status["decisions"]] == ["Promote", "Try"]
+    assert world.status["knobs"]["acknowledgedPods"] == 2
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["operator stays", "operator restarts"])
+@pytest.mark.parametrize("after_effect", [False, True], ids=["call lost", "answer lost"])
+@pytest.mark.parametrize("status", [404, 500])
+def test_a_failure_at_any_call_changes_nothing_about_the_end(status: int, after_effect: bool, restart: bool) -> None:
+    normal = settled()
+    for number in range(1, normal.faults.calls + 1):
+        world = World()
+        world.faults.fail_at, world.faults.after_effect = number, after_effect
+        world.faults.error = lambda: ApiError(status, "injected")
+
+        async def run(world: World = world) -> None:
+            failed = False
+            for _ in range(8):
+                world.now_s += 15
+                try:
+                    await world.visit()
+                except ApiError:
+                    failed = True
+                if restart and (failed or world.faults.calls >= world.faults.fail_at):
+                    world.restart_operator()
+                    failed, world.faults.fail_at = False, 10**9
+                world.start_pods()
+
+        asyncio.run(run())
+        assert set(world.cluster.objects) == set(normal.cluster.objects), number
+        assert world.cluster.record.incumbent.token_budget == 128, number
+        assert world.cluster.record.candidate is None, number
+        world.check_pods()
+
+
+def test_the_incumbent_is_on_record_and_in_the_boot_files_before_a_candidate_is_pushed() -> None:
+    world = settled("Observe", 2)
+    assert world.cluster.record.incumbent.token_budget == 64
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    visit(world)
+    assert world.cluster.record.trying
+    assert world.cluster.record.incumbent.token_budget == 64
+    assert PodKnobs.model_validate_json(world.cluster.data()["chat-engine-0.json"]).token_budget == 64
+    assert {knobs.token_budget for _, knobs in world.pods.pushed} == {128}
+
+
+@pytest.mark.parametrize("lost", ["operator", "tuner", "both"])
+def test_losing_operator_or_tuner_in_mid_trial_ends_at_the_incumbent(lost: str) -> None:
+    world = settled("Observe", 2)
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    visit(world)
+    assert world.cluster.record.trying
+    if lost in {"operator", "both"}:
+        world.restart_operator()
+    world.tuner.down = True
+    visit(world)
+    assert world.cluster.record.in_force.token_budget == 64
+    world.check_pods()
+    assert world.condition("Ready")["status"] == "True"
+    assert world.condition("Tuning")["reason"] == "TunerUnavailable"
+
+
+def test_a_push_that_one_pod_refuses_is_taken_back_on_all() -> None:
+    world = settled("Observe", 2)
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    world.pods.refusing = {"chat-engine-1"}
+    visit(world)
+    assert world.pods.knobs["chat-engine-0"].token_budget == 64
+    assert world.cluster.record.in_force.token_budget == 64
+    assert world.condition("Degraded")["reason"] == "KnobsRefused"
+    world.pods.refusing = set()
+    visit(world, 4)
+    world.check_pods()
+
+
+def test_a_pod_that_restarts_in_mid_trial_boots_with_the_incumbent() -> None:
+    world = settled("Observe", 2)
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    visit(world)
+    world.boot("chat-engine-0")
+    assert world.pods.knobs["chat-engine-0"].token_budget == 64
+
+
+@pytest.mark.parametrize("mode", ["Observe", "Auto"])
+def test_knobs_that_somebody_else_pushed_are_turned_back(mode: str) -> None:
+    world = settled(mode)
+    others = world.pods.knobs["chat-engine-1"].model_copy(update={"generation": 99, "token_budget": 32})
+    world.pods.knobs["chat-engine-1"] = others
+    visit(world)
+    world.check_pods()
+    assert world.cluster.record.in_force.generation == 100
+    assert world.status["decisions"][0]["action"] == "RollBack" or mode == "Auto"
+
+
+def test_an_edited_record_voids_the_trial_and_is_put_right() -> None:
+    world = settled("Observe", 2)
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    visit(world)
+    world.tuner.down = True
+    edited = world.cluster.record.model_copy(update={"incumbent": world.cluster.record.incumbent})
+    other = edited.incumbent.model_copy(update={"token_budget": 256})
+    world.cluster.data()["record"] = edited.model_copy(update={"incumbent": other}).model_dump_json(by_alias=True)
+    visit(world)
+    assert world.cluster.record.in_force.token_budget == 64
+    world.check_pods()
+
+
+def test_a_deleted_record_comes_back_with_the_incumbent() -> None:
+    world = settled()
+    del world.cluster.objects[KNOBS_PATH]
+    visit(world)
+    assert world.cluster.record.incumbent.token_budget == 128
+    world.check_pods()
+
+
+def test_new_bounds_are_obeyed_in_any_mode() -> None:
+    world = settled("Observe", 2)
+    body = world.cluster.objects[PROFILE_PATH]
+    body["spec"]["tuning"]["knobs"]["tokenBudget"] = {"min": 160, "max": 224}
+    body["metadata"]["generation"] = 2
+    visit(world)
+    assert world.cluster.record.in_force.token_budget == 160
+    world.check_pods()
+    assert world.status["observedGeneration"] == 2
+
+
+def test_nothing_moves_for_a_profile_that_changed_meanwhile() -> None:
+    world = settled("Observe", 2)
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    read = world.profile
+    world.cluster.objects[PROFILE_PATH]["metadata"]["generation"] = 2
+    asyncio.run(world.reconciler.visit(read, world.memory))
+    assert not world.pods.pushed
+    assert not world.cluster.record.trying
+
+
+def test_knobs_outside_their_bounds_are_not_taken_from_the_tuner() -> None:
+    world = settled("Auto", 4, knobs={"tokenBudget": {"min": 32, "max": 96, "start": 64}})
+    assert world.cluster.record.in_force.token_budget == 64
+    assert "outside their bounds" in world.condition("Tuning")["message"]
+
+
+def test_children_that_others_delete_come_back() -> None:
+    world = settled()
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/chat-gateway"
+    del world.cluster.objects[path]
+    world.memory.children_due = True
+    visit(world)
+    assert path in world.cluster.objects
+
+
+def test_an_idle_profile_costs_two_calls_a_visit() -> None:
+    world = settled("Observe")
+    before = world.faults.calls
+    visit(world)
+    assert world.faults.calls - before == 2
+
+
+def test_more_replicas_have_their_boot_files_before_they_start() -> None:
+    world = settled("Observe")
+    body = world.cluster.objects[PROFILE_PATH]
+    body["spec"]["replicas"] = 3
+    body["metadata"]["generation"] = 2
+    visit(world)
+    assert "chat-engine-2.json" in world.cluster.data()
+    assert world.condition("Ready")["message"] == "2 of 3 engine pods are ready"
+    visit(world)
+    assert world.condition("Ready")["message"] == "3 of 3 engine pods are ready"

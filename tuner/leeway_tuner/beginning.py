@@ -1,0 +1,109 @@
+"""Whether a trial begins, and with which candidate."""
+
+from leeway_core.decision import Evidence
+from leeway_core.knobs import Knobs
+from leeway_core.reading import Idle
+
+from leeway_tuner.case import MINIMUM_REQUESTS, Answer, Case, same
+from leeway_tuner.evidence import Window, numbers
+from leeway_tuner.state import Advice, Proposal, Trial
+
+PATIENCE_TRIALS = 10
+"""The search is over when so many trials in a row have found nothing better."""
+REST_WINDOWS = 100
+"""How long it rests then, before it looks whether something has changed."""
+_CAUTIOUS, _FREE = 0.35, 0.75
+"""How bold a trial may be while the incumbent meets the objectives, and while there is less to lose."""
+
+
+def begin(case: Case) -> Answer:
+    """Start a trial if the incumbent has been measured and nothing speaks against it."""
+    seen = case.full_window
+    if seen is None:
+        return _wait(case)
+    evidence = numbers(None, seen)
+    if case.now_s < case.state.rest_until_s:
+        return case.answer("Hold", "SearchRests", "The search has found nothing better for a while", evidence=evidence)
+    objectives, percent = case.snapshot.objectives, case.snapshot.exploration_budget_percent
+    if overspent := case.state.ledger.overspent(objectives, percent):
+        message = f"Trials have spent their part of the error budget of objective {overspent}"
+        return case.answer("Hold", "BudgetSpent", message, evidence=evidence)
+    if case.exhausted or case.state.failures >= PATIENCE_TRIALS:
+        return _close(case, seen, evidence)
+    return _propose(case, seen, evidence)
+
+
+def _wait(case: Case) -> Answer:
+    reading = case.snapshot.telemetry.attainment
+    if isinstance(reading, Idle):
+        return case.answer("Hold", "Idle", "There is no traffic to measure by")
+    message = f"The incumbent is measured: a window of {case.snapshot.window_s:.0f} s and {MINIMUM_REQUESTS} requests"
+    return case.answer("Hold", "Measuring", message, evidence=numbers(None, case.window))
+
+
+def _propose(case: Case, seen: Window, evidence: Evidence) -> Answer:
+    cap = min(case.state.radius, _CAUTIOUS if seen.meets(case.snapshot.objectives) else _FREE)
+    evidence = evidence.model_copy(update={"boldness_cap": cap})
+    advice = case.state.advice
+    if advice is not None and case.snapshot.mode == "Recommend":
+        if case.snapshot.approved_decision == advice.sequence:
+            return _try(case, advice.proposal, seen, evidence)
+        message = f"Decision {advice.sequence} waits for approval: set spec.tuning.approvedDecision to it"
+        return case.answer("Hold", "AwaitingApproval", message, evidence=evidence)
+    proposal = advice.proposal if advice is not None else case.proposal
+    if proposal is None or not _allowed(case, proposal, cap):
+        message = "A trial may begin once there is a candidate"
+        return case.with_state(advice=None, wanted_boldness=cap).answer(
+            "Hold", "NoCandidate", message, evidence=evidence
+        )
+    if case.snapshot.mode == "Recommend":
+        candidate = case.space.knobs(proposal.point, case.record.incumbent, case.next_generation)
+        message = (
+            f"{_words(case, candidate)} may be better than {_words(case, case.record.incumbent)}: to have it tried, "
+            f"set spec.tuning.approvedDecision to {case.snapshot.sequence}"
+        )
+        return case.with_state(advice=Advice(sequence=case.snapshot.sequence, proposal=proposal)).answer(
+            "Advise", "Candidate", message, evidence=evidence, advised=candidate
+        )
+    return _try(case, proposal, seen, evidence)
+
+
+def _allowed(case: Case, proposal: Proposal, cap: float) -> bool:
+    incumbent = case.record.incumbent
+    return case.space.holds(proposal.point, incumbent) and case.space.boldness(proposal.point, incumbent) <= cap
+
+
+def _try(case: Case, proposal: Proposal, seen: Window, evidence: Evidence) -> Answer:
+    candidate = case.space.knobs(proposal.point, case.record.incumbent, case.next_generation)
+    return _start(case.with_state(advice=None), candidate, proposal.number, seen, evidence)
+
+
+def _start(case: Case, candidate: Knobs, number: int | None, seen: Window, evidence: Evidence) -> Answer:
+    boldness = case.space.boldness(case.space.point(candidate), case.record.incumbent)
+    trial = Trial(number=number, candidate=candidate, boldness=boldness, incumbent_seen=seen)
+    record = case.record.model_copy(update={"candidate": candidate, "trying": True, "started_at_s": case.now_s})
+    case = case.with_state(trial=trial, ledger=case.state.ledger.with_window(seen, case.now_s))
+    message = (
+        f"Trying {_words(case, candidate)} in place of {_words(case, case.record.incumbent)}, "
+        f"which meets {seen.total.share:.1%} of {seen.total.ended:.0f} requests"
+    )
+    if number is None:
+        message = f"{message}: does it still beat the starting knobs?"
+    reason = "Confirm" if number is None else "Candidate"
+    evidence = evidence.model_copy(update={"boldness": boldness})
+    return case.answer("Try", reason, message, record=record, evidence=evidence)
+
+
+def _close(case: Case, seen: Window, evidence: Evidence) -> Answer:
+    """Confirm at the end of a search that the starting knobs are beaten; then rest."""
+    starting = case.snapshot.starting
+    if case.state.confirmed or same(case.record.incumbent, starting) or case.snapshot.mode != "Auto":
+        until_s = case.now_s + REST_WINDOWS * case.snapshot.window_s
+        message = f"Nothing better than {_words(case, case.record.incumbent)} is in reach: the search rests"
+        case = case.with_state(rest_until_s=until_s, failures=0, tried=())
+        return case.answer("Hold", "SearchOver", message, evidence=evidence)
+    return _start(case, case.push(starting), None, seen, evidence)
+
+
+def _words(case: Case, knobs: Knobs) -> str:
+    return case.space.describe(knobs)

@@ -1,0 +1,137 @@
+"""A Snapshot with what is remembered, and the ways to answer it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from leeway_core.decision import Action, Decision, Evidence
+from leeway_core.knobs import Knobs
+from leeway_core.reading import Reading, is_lost
+from leeway_core.record import Record
+from leeway_core.snapshot import Snapshot
+
+from leeway_tuner.evidence import Window
+from leeway_tuner.space import Space
+from leeway_tuner.state import Outcome, Proposal, State, Trial
+
+MINIMUM_REQUESTS = 8
+"""Least evidence of a window; one that has less by its end goes on."""
+PATIENCE_WINDOWS = 4
+"""How many windows' time a window may take to come to that."""
+_NEARLY = 0.98
+"""Scrapes come a little early or late."""
+
+Answer = tuple[Decision, State]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is to be decided on."""
+
+    snapshot: Snapshot
+    state: State
+    space: Space
+    proposal: Proposal | None
+    exhausted: bool
+
+    @property
+    def record(self) -> Record:
+        """What is on record."""
+        return self.snapshot.record
+
+    @property
+    def now_s(self) -> float:
+        """Time of the Snapshot, by which all windows are measured."""
+        return self.snapshot.now_s
+
+    @property
+    def above(self) -> int:
+        """Highest generation of knobs that any pod has."""
+        return max((pod.accepted.generation for pod in self.snapshot.pods if pod.accepted), default=0)
+
+    @property
+    def next_generation(self) -> int:
+        """A generation that every pod takes."""
+        return max(self.record.newest_generation, self.above) + 1
+
+    @property
+    def lost(self) -> Reading | None:
+        """A reading that fails, if one does."""
+        telemetry, names = self.snapshot.telemetry, {each.name for each in self.snapshot.objectives}
+        readings = [telemetry.attainment, telemetry.goodput_rps]
+        readings += [reading for name, reading in telemetry.objectives.items() if name in names]
+        return next((reading for reading in readings if is_lost(reading)), None)
+
+    @property
+    def window(self) -> Window | None:
+        """What is seen of the knobs in force in their present window."""
+        return Window.of(self.snapshot.telemetry)
+
+    @property
+    def full_window(self) -> Window | None:
+        """The same once it is evidence enough."""
+        window = self.window
+        if window is None or window.span_s < _NEARLY * self.snapshot.window_s or window.total.ended < MINIMUM_REQUESTS:
+            return None
+        return window
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the present window should have come to evidence long ago."""
+        return self.now_s - self.record.settled_at_s > PATIENCE_WINDOWS * self.snapshot.window_s
+
+    def with_state(self, **changes: Any) -> "Case":
+        """Return the case with something else remembered."""
+        return replace(self, state=self.state.model_copy(update=changes))
+
+    def void(self, **changes: Any) -> "Case":
+        """Return the case with its trial over, and nothing learned for the study."""
+        return self.with_state(trial=None, **changes)
+
+    def ended(self, trial: Trial, better_by: float, **changes: Any) -> "Case":
+        """Return the case with its trial over, by which the candidate was so much better than the incumbent."""
+        outcome = None
+        if trial.number is not None:
+            outcome = Outcome(number=trial.number, score=self.state.gain + better_by)
+        tried = (*self.state.tried, self.space.point(trial.candidate))
+        return self.with_state(trial=None, outcome=outcome, tried=tried, **changes)
+
+    def back(self) -> Record:
+        """Return the record with the incumbent in force and no trial."""
+        return self.record.back(self.now_s, self.above)
+
+    def push(self, knobs: Knobs) -> Knobs:
+        """Return knobs under a generation that every pod takes."""
+        return knobs.model_copy(update={"generation": self.next_generation})
+
+    def answer(
+        self,
+        action: Action,
+        reason: str,
+        message: str,
+        *,
+        record: Record | None = None,
+        evidence: Evidence | None = None,
+        advised: Knobs | None = None,
+    ) -> Answer:
+        """Return the decision, and what to remember."""
+        state = self.state.model_copy(update={"seen_s": self.now_s, "incumbent": (record or self.record).incumbent})
+        decision = Decision(
+            sequence=self.snapshot.sequence,
+            action=action,
+            record=record or self.record,
+            advised=advised,
+            reason=reason,
+            message=message,
+            evidence=evidence or Evidence(),
+        )
+        return decision, state
+
+
+def same(one: Knobs | None, other: Knobs | None) -> bool:
+    """Tell whether knobs are the same but for their generation."""
+    return _values(one) == _values(other)
+
+
+def _values(knobs: Knobs | None) -> Mapping[str, int]:
+    return knobs.model_dump(exclude={"generation"}) if knobs else {}

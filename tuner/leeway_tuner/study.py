@@ -1,0 +1,94 @@
+"""Optuna at the edge: asks a study for candidates, and tells it how they fared."""
+
+import zlib
+from collections.abc import Iterable
+
+import optuna
+from leeway_core.knobs import Knobs
+from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.storages import RDBStorage
+from optuna.trial import TrialState
+
+from leeway_tuner.space import Point, Space
+from leeway_tuner.state import Outcome, Proposal, State
+
+FIRST_LOOKS = (0.5, 0.25, 0.75)
+"""Where the sampler has nothing to go by yet: along the way from the lowest token limits to the highest."""
+_TOKEN_LIMITS = {"token_budget", "prefill_heavy_chunk", "decode_heavy_chunk"}
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class Search:
+    """The study of one profile's space. A point is given to Optuna by the places of its values in their order."""
+
+    def __init__(self, storage: RDBStorage, uid: str, key: str, space: Space, starting: Knobs) -> None:
+        """Open the study, or make one in which the starting knobs score 0."""
+        self._space = space
+        self._distributions: dict[str, BaseDistribution] = {
+            each.knobs[0]: IntDistribution(0, len(each.values) - 1) for each in space.dimensions
+        }
+        name = f"{uid}/{key}"
+        self._study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+        trials = self._study.get_trials(deepcopy=False)
+        self._study.sampler = optuna.samplers.TPESampler(
+            n_startup_trials=len(FIRST_LOOKS) + 1, seed=zlib.crc32(name.encode()) + len(trials)
+        )
+        if not trials and space.dimensions:
+            start = self._nearest(space.points(starting), self._places(space.point(starting)))
+            if start is not None:
+                parameters = self._parameters(start)
+                self._study.add_trial(
+                    optuna.create_trial(params=parameters, distributions=self._distributions, value=0.0)
+                )
+
+    def ask(self, incumbent: Knobs, boldness: float, tried: Iterable[Point]) -> Proposal | None:
+        """Return what to try next, no bolder than that and not tried yet, or None if there is nothing."""
+        out = {*tried, self._space.point(incumbent)}
+        allowed = [
+            point
+            for point in self._space.points(incumbent)
+            if point not in out and self._space.boldness(point, incumbent) <= boldness
+        ]
+        point = self._nearest(allowed, self._wanted(incumbent)) if allowed else None
+        if point is None:
+            return None
+        self._study.enqueue_trial(self._parameters(point))
+        while (trial := self._study.ask(self._distributions)).params != self._parameters(point):
+            self._study.tell(trial, state=TrialState.FAIL)
+        return Proposal(number=trial.number, point=point)
+
+    def settle(self, state: State, outcome: Outcome | None = None) -> None:
+        """Tell the outcome of a trial, and fail those that run for nobody, which would repel the sampler."""
+        in_use = {state.trial and state.trial.number, state.advice and state.advice.proposal.number}
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if outcome is not None and trial.number == outcome.number:
+                self._study.tell(trial.number, outcome.score)
+            elif trial.number not in in_use:
+                self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _wanted(self, incumbent: Knobs) -> tuple[float, ...]:
+        told = len(self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) - 1
+        if told < len(FIRST_LOOKS):
+            here = self._places(self._space.point(incumbent))
+            return tuple(
+                FIRST_LOOKS[max(told, 0)] if each.knobs[0] in _TOKEN_LIMITS else place
+                for each, place in zip(self._space.dimensions, here, strict=True)
+            )
+        trial = self._study.ask(self._distributions)
+        self._study.tell(trial, state=TrialState.FAIL)
+        return self._places(tuple(each.values[trial.params[each.knobs[0]]] for each in self._space.dimensions))
+
+    def _places(self, point: Point) -> tuple[float, ...]:
+        return tuple(each.place(value) for each, value in zip(self._space.dimensions, point, strict=True))
+
+    def _nearest(self, points: Iterable[Point], wanted: tuple[float, ...]) -> Point | None:
+        def distance(point: Point) -> float:
+            return sum((there - here) ** 2 for there, here in zip(self._places(point), wanted, strict=True))
+
+        return min(points, key=distance, default=None)
+
+    def _parameters(self, point: Point) -> dict[str, int]:
+        return {
+            each.knobs[0]: each.values.index(value) for each, value in zip(self._space.dimensions, point, strict=True)
+        }

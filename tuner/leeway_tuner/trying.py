@@ -1,0 +1,142 @@
+"""A running trial: windows of the candidate and of the incumbent alternate until one of them is the better."""
+
+from leeway_core.decision import Evidence
+from leeway_core.record import Record
+
+from leeway_tuner.case import Answer, Case
+from leeway_tuner.evidence import Difference, Window, breach, numbers, score
+from leeway_tuner.state import Trial
+
+MOST_PAIRS = 4
+"""A difference that does not show in so many windows is not worth more."""
+MOST_CONFIRMING_PAIRS = 8
+_WORTHWHILE = 0.02
+"""A smaller gain of score is not looked for."""
+_SHRINK, _GROW = 0.5, 1.5
+
+
+def go_on(case: Case, trial: Trial) -> Answer:
+    """Take the next step of a trial."""
+    return _watch(case, trial) if case.record.trying else _compare(case, trial)
+
+
+def _watch(case: Case, trial: Trial) -> Answer:
+    """The candidate is in force: back at once if it does harm, else back when its window is full."""
+    now = case.window
+    seen = now.plus(trial.candidate_seen) if now else trial.candidate_seen
+    evidence = _evidence(trial, seen)
+    if now is not None and seen is not None:
+        objective = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
+        if objective is not None:
+            message = f"Objective {objective} is missed and fares worse than under the incumbent, beyond chance"
+            ledger = case.state.ledger.with_window(now, case.now_s, instead_of=trial.incumbent_seen)
+            gain = score(seen, trial.incumbent_seen).mean
+            return _breached(case.with_state(ledger=ledger), trial, gain, evidence, reason="Breach", message=message)
+    if case.full_window is None or now is None:
+        if now is None and case.now_s - case.record.settled_at_s > 2 * case.snapshot.window_s:
+            message = "Under the candidate hardly any request ends"
+            gain = -trial.incumbent_seen.total.share
+            return _breached(case, trial, gain, evidence, reason="Starved", message=message)
+        if case.overdue:
+            return _void(case, evidence)
+        return case.answer("Hold", "MeasuringCandidate", "The candidate is measured", evidence=evidence)
+    ledger = case.state.ledger.with_window(now, case.now_s, instead_of=trial.incumbent_seen)
+    trial = trial.model_copy(update={"candidate_seen": seen, "pairs": trial.pairs + 1})
+    case = case.with_state(ledger=ledger, trial=trial)
+    if seen is not None and _is_hopeless(trial, score(seen, trial.incumbent_seen)):
+        return _lost(case, trial, score(seen, trial.incumbent_seen))
+    record = case.record.model_copy(
+        update={"incumbent": case.push(case.record.incumbent), "trying": False, "started_at_s": case.now_s}
+    )
+    message = "The candidate has been measured: the incumbent's turn, to compare"
+    return case.answer("RollBack", "Compare", message, record=record, evidence=_evidence(trial, seen))
+
+
+def _compare(case: Case, trial: Trial) -> Answer:
+    """The incumbent is in force again: when its window is full, decide or go round once more."""
+    now, seen = case.full_window, trial.candidate_seen
+    if now is None or seen is None:
+        if case.overdue:
+            return _void(case, _evidence(trial, seen))
+        return case.answer("Hold", "MeasuringIncumbent", "The incumbent is measured", evidence=_evidence(trial, seen))
+    trial = trial.model_copy(update={"incumbent_seen": trial.incumbent_seen.plus(now)})
+    case = case.with_state(trial=trial, ledger=case.state.ledger.with_window(now, case.now_s))
+    found, evidence = score(seen, trial.incumbent_seen), _evidence(trial, seen)
+    worse = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
+    if found.low() > 0 and worse is None:
+        return _won(case, trial, found, evidence)
+    most = MOST_CONFIRMING_PAIRS if trial.number is None else MOST_PAIRS
+    if worse is not None or trial.pairs >= most or _is_hopeless(trial, found):
+        return _lost(case, trial, found)
+    overspent = case.state.ledger.overspent(case.snapshot.objectives, case.snapshot.exploration_budget_percent)
+    if overspent is not None:
+        return _lost(case, trial, found)
+    record = case.record.model_copy(
+        update={"candidate": case.push(trial.candidate), "trying": True, "started_at_s": case.now_s}
+    )
+    message = f"{found.mean:+.3f} ± {found.margin(0.05):.3f} is not decided yet: the candidate once more"
+    return case.answer("Try", "Compare", message, record=record, evidence=evidence)
+
+
+def _won(case: Case, trial: Trial, found: Difference, evidence: Evidence) -> Answer:
+    record = Record(incumbent=case.push(trial.candidate), started_at_s=case.now_s)
+    words = case.space.describe(trial.candidate)
+    if trial.number is None:
+        case = case.ended(trial, found.mean, confirmed=True, gain=0.0, failures=0)
+        message = f"The starting knobs are better than the incumbent: {words}"
+        return case.answer("Restore", "BetterStart", message, record=record, evidence=evidence)
+    case = case.ended(trial, found.mean, gain=case.state.gain + found.mean, failures=0, confirmed=False)
+    message = f"{words} is better by {found.mean:.3f} (at least {found.low():.3f}): it is the incumbent now"
+    return case.answer("Promote", "Better", message, record=record, evidence=evidence)
+
+
+def _lost(case: Case, trial: Trial, found: Difference) -> Answer:
+    """Keep the incumbent, but for one that did not beat the starting knobs beyond noise."""
+    evidence = _evidence(trial, trial.candidate_seen)
+    if trial.number is None:
+        if found.high() < 0:
+            case = case.ended(trial, found.mean, confirmed=True)
+            return case.answer(
+                "RollBack", "Confirmed", "The incumbent beats the starting knobs", record=case.back(), evidence=evidence
+            )
+        record = Record(incumbent=case.push(trial.candidate), started_at_s=case.now_s)
+        case = case.ended(trial, found.mean, confirmed=True, gain=0.0)
+        message = "The incumbent does not beat the starting knobs beyond noise: they are in force again"
+        return case.answer("Restore", "NotBeyondNoise", message, record=record, evidence=evidence)
+    case = case.ended(
+        trial,
+        found.mean,
+        failures=case.state.failures + 1,
+        radius=min(1.0, case.state.radius * _GROW),
+    )
+    message = f"The candidate is not better beyond noise ({found.mean:+.3f}): the incumbent stays"
+    return case.answer("RollBack", "NotBetter", message, record=case.back(), evidence=evidence)
+
+
+def _breached(case: Case, trial: Trial, gain: float, evidence: Evidence, *, reason: str, message: str) -> Answer:
+    """Go back at once; what comes next must be less bold, but for the smallest step that there is."""
+    if trial.number is None:
+        case = case.ended(trial, gain, confirmed=True)
+        message = f"The incumbent beats the starting knobs. {message}"
+    else:
+        smallest = case.space.smallest_step(case.record.incumbent)
+        radius = min(trial.boldness, max(_SHRINK * trial.boldness, smallest))
+        case = case.ended(trial, gain, failures=case.state.failures + 1, radius=radius)
+    return case.answer("RollBack", reason, f"{message}: the incumbent is back", record=case.back(), evidence=evidence)
+
+
+def _void(case: Case, evidence: Evidence) -> Answer:
+    message = "The trial came to too little evidence in time: it is void, and the incumbent stays"
+    return case.void().answer("RollBack", "TooFewSamples", message, record=case.back(), evidence=evidence)
+
+
+def _is_hopeless(trial: Trial, found: Difference) -> bool:
+    """Tell whether more windows are not worth their cost; to confirm the incumbent takes certainty."""
+    if trial.number is None:
+        return found.high() < 0
+    return found.mean <= 0 or found.high() < _WORTHWHILE
+
+
+def _evidence(trial: Trial, seen: Window | None) -> Evidence:
+    known = numbers(seen, trial.incumbent_seen)
+    return known.model_copy(update={"pairs": trial.pairs, "boldness": trial.boldness})

@@ -1,0 +1,72 @@
+"""The tuner: the pure decision between its memory and its studies."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from leeway_core.decision import Decided, Decision
+from leeway_core.snapshot import Snapshot
+
+from leeway_tuner.decide import decide
+from leeway_tuner.space import Space
+from leeway_tuner.state import State
+from leeway_tuner.store import Store, open_storage
+from leeway_tuner.study import Search
+
+
+class SequenceBehindError(Exception):
+    """A Snapshot came after a later one had been answered."""
+
+    def __init__(self, last_sequence: int) -> None:
+        """Name the sequence that was answered last."""
+        super().__init__(f"sequence {last_sequence} has been answered already: ask with a higher one")
+        self.last_sequence = last_sequence
+
+
+class Tuner:
+    """Decides for all profiles, one at a time. Killed at any point, it goes on from its last answer."""
+
+    def __init__(self, data_dir: Path, clock: Callable[[], float] = time.time) -> None:
+        """Open what is kept in the folder."""
+        self._storage = open_storage(data_dir)
+        self._store = Store(self._storage.engine)
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer a Snapshot; the same uid and sequence get the same answer again."""
+        with self._lock:
+            known = self._store.decision(snapshot.uid, snapshot.sequence)
+            if known is not None:
+                return known
+            state, last_sequence = self._store.state(snapshot.uid)
+            if snapshot.sequence <= last_sequence:
+                raise SequenceBehindError(last_sequence)
+            decision, following = self._decide(snapshot, state)
+            self._store.save(snapshot, decision, following)
+            return decision
+
+    def decisions(self, uid: str, limit: int) -> list[Decided]:
+        """Return the last decisions on a profile, newest first."""
+        return self._store.decisions(uid, limit)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._storage.engine.dispose()
+
+    def _decide(self, snapshot: Snapshot, state: State) -> tuple[Decision, State]:
+        now_s = self._clock()
+        decision, following = decide(snapshot, state, now_s)
+        if following.outcome is not None:
+            self._search(snapshot, following).settle(following, following.outcome)
+        if following.wanted_boldness is not None:
+            search = self._search(snapshot, following)
+            search.settle(following)
+            proposal = search.ask(snapshot.record.incumbent, following.wanted_boldness, following.tried)
+            decision, following = decide(snapshot, state, now_s, proposal, exhausted=proposal is None)
+        return decision, following
+
+    def _search(self, snapshot: Snapshot, state: State) -> Search:
+        space = Space.of(snapshot.ranges)
+        return Search(self._storage, snapshot.uid, state.key, space, snapshot.starting)
