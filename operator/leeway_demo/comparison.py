@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-RESAMPLES = 10_000
+RESAMPLES = 4_000
 CONFIDENCE_PERCENT = 95
 BLOCK = 5
 """Neighbours share a queue, so they are drawn together."""

@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -40,6 +42,7 @@ _out = Console(stderr=True, soft_wrap=True, highlight=False)
 def run(*, keep: bool, report: Path, began_at_s: float) -> bool:
     """Run all phases, write the report, print the figures as the last line; return whether tuning helped."""
     binaries = ensure(ALL)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # The sender keeps its priority; all that it is served by runs below it, so that requests leave on time.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as sender, _folder(keep) as folder:
         sender.submit(os.getpid).result()
@@ -124,7 +127,8 @@ class _Demonstration:
         for phase in phases:
             if phase.report.void:
                 _out.print(f"[yellow]Requests of phase {phase.title} left late: the machine was busy otherwise.[/]")
-        text = html.page(phases, difference, self._history, list(zip(compared, knobs, strict=True)))
+        moments, decisions = self._history.moments, self._history.decisions
+        text = html.page(phases, difference, moments, decisions, list(zip(compared, knobs, strict=True)))
         return figures, text, succeeded(figures, difference)
 
     def _phase(self, title: str, duration_s: float, *, live: bool = False) -> Phase:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from leeway_demo.comparison import Difference
-from leeway_demo.history import History
+from leeway_demo.history import Decision, Moment
 from leeway_demo.phase import Phase
 
 COLOURS = ("tab:blue", "tab:orange")
@@ -34,7 +34,8 @@ svg {{ width: 100%; height: auto }}
 def page(
     phases: Sequence[Phase],
     difference: Difference,
-    history: History,
+    moments: Sequence[Moment],
+    decisions: Sequence[Decision],
     compared: Sequence[tuple[Phase, Mapping[str, int]]],
 ) -> str:
     """Return the report of all phases; `compared` are those that sent the same requests, with their knobs."""
@@ -55,12 +56,12 @@ def page(
         )
         for phase, knobs in compared
     ]
-    decisions = [(f"{each.time_s - began_s:.0f} s", each.action, each.message) for each in history.decisions]
+    reasons = [(f"{each.time_s - began_s:.0f} s", each.action, each.message) for each in decisions]
     return _PAGE.format(
         summary=html.escape(summary),
         table=_table(("phase", "token budget", "chunk", "met", "goodput"), rows),
-        chart=_chart(phases, history),
-        decisions=_table(("after", "action", "why"), decisions),
+        chart=_chart(phases, moments, decisions),
+        decisions=_table(("after", "action", "why"), reasons),
     )
 
 
@@ -71,7 +72,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "<table>" + row("th", head) + "".join(row("td", cells) for cells in rows) + "</table>"
 
 
-def _chart(phases: Sequence[Phase], history: History) -> str:
+def _chart(phases: Sequence[Phase], moments: Sequence[Moment], decisions: Sequence[Decision]) -> str:
     """Draw everything on one time axis, as SVG."""
     from matplotlib.figure import Figure
 
@@ -96,7 +97,7 @@ def _chart(phases: Sequence[Phase], history: History) -> str:
             [sum(met[end - ROLLING : end]) / ROLLING for end in ends],
             color="tab:green",
         )
-    seen = [moment for moment in history.moments if moment.knobs]
+    seen = [moment for moment in moments if moment.knobs]
     for knob, label in (("tokenBudget", "token budget"), ("prefillHeavyChunk", "chunk")):
         times = [moment.time_s - began_s for moment in seen]
         knobs.step(times, [moment.knobs[knob] for moment in seen], where="post", label=label)
@@ -106,7 +107,7 @@ def _chart(phases: Sequence[Phase], history: History) -> str:
         axes.grid(alpha=0.3)
         for place, phase in enumerate(phases):
             axes.axvspan(phase.began_s - began_s, phase.end_s - began_s, alpha=0.06 + 0.06 * (place % 2), color="grey")
-        for decision in history.decisions:
+        for decision in decisions:
             axes.axvline(decision.time_s - began_s, color="tab:purple", linewidth=0.7, alpha=0.6)
     for axes in (ttft, itl):
         axes.set_yscale("log")
@@ -118,4 +119,5 @@ def _chart(phases: Sequence[Phase], history: History) -> str:
     knobs.set_xlabel(f"seconds since {datetime.fromtimestamp(began_s, UTC):%Y-%m-%d %H:%M:%S} UTC; lines: decisions")
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg")
-    return drawn.getvalue().partition("<svg")[1] + drawn.getvalue().partition("<svg")[2]
+    text = drawn.getvalue()
+    return text[text.index("<svg") :]

@@ -8,6 +8,8 @@ from typing import Any, Self
 import aiohttp
 import kopf
 
+from leeway_operator.metrics import API_CALLS
+
 FIELD_MANAGER = "leeway-operator"
 CONNECT_S = 5.0
 REQUEST_S = 15.0
@@ -75,6 +77,7 @@ class Cluster:
         kind: str = "application/json",
     ) -> Any:
         for last in (False, True):
+            API_CALLS.labels(method).inc()
             headers = {**self._headers, "Accept": "application/json", "Content-Type": kind}
             try:
                 async with self._session.request(

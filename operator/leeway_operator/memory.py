@@ -30,6 +30,8 @@ class Memory:
     """Of the last question to the tuner."""
     status: Status | None = None
     """As it was last written."""
+    failures: int = 0
+    """Visits in a row that failed."""
     refusals: list[str] = field(default_factory=list)
     """What the API server said to children that it did not take."""
 

@@ -21,6 +21,9 @@ VISITS = Histogram(
 VISIT_FAILURES = Counter(
     "leeway_operator_visit_failures", "Visits of profiles that failed and will be repeated.", registry=REGISTRY
 )
+API_CALLS = Counter(
+    "leeway_operator_api_calls", "Calls of the API server, but for kopf's watches.", ("method",), registry=REGISTRY
+)
 PUSHES = Histogram(
     "leeway_operator_knob_push_seconds",
     "Seconds from a push of knobs to the pod's answer.",

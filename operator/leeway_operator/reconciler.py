@@ -9,7 +9,7 @@ from leeway_core.decision import Decision
 from leeway_core.record import Record
 from leeway_core.snapshot import Snapshot
 
-from leeway_operator.cluster import Cluster
+from leeway_operator.cluster import ApiError, Cluster
 from leeway_operator.fleet import Fleet
 from leeway_operator.keeper import Keeper
 from leeway_operator.knobs import knob_ranges, obeying
@@ -21,7 +21,7 @@ from leeway_operator.pod_client import PodClient
 from leeway_operator.pods import Pod
 from leeway_operator.profile import Profile
 from leeway_operator.records import Records
-from leeway_operator.report import report
+from leeway_operator.report import report, unvisited
 from leeway_operator.seen import Seen
 from leeway_operator.snapshot import no_telemetry, snapshot_of
 from leeway_operator.status import Status
@@ -30,6 +30,9 @@ from leeway_operator.tuner_client import TunerClient, TunerError
 
 LONGEST_READING_WINDOWS = 5
 """How many windows a reading reaches back at most, while the same knobs are in force for long."""
+
+LASTING_FAILURES = 3
+"""How many visits in a row must fail for the status to tell: a server that restarts is no news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,19 @@ class Reconciler:
     clock: Callable[[], float] = time.time
 
     async def visit(self, profile: Profile, memory: Memory) -> None:
-        """Visit a profile once; raises ApiError where the API server is in the way."""
+        """Visit a profile once; raises ApiError where the API server is in the way, and reports what lasts."""
         now_s = self.clock()
+        try:
+            await self._visit(profile, memory, now_s)
+        except ApiError as error:
+            memory.failures += 1
+            if memory.failures == LASTING_FAILURES:
+                last = memory.status or profile.status
+                await self._write_status(profile, memory, unvisited(profile, last, str(error), now_s))
+            raise
+        memory.failures = 0
+
+    async def _visit(self, profile: Profile, memory: Memory, now_s: float) -> None:
         token = await self.keeper.token(profile, memory, now_s)
         record = obeying(await self.records.read(profile, memory, now_s), knob_ranges(profile.spec), now_s)
         await self.records.write(profile, memory, record)

@@ -1,6 +1,7 @@
 """What the status of a profile should be: a pure function of what a visit saw, of the last status and of the time."""
 
 from datetime import UTC, datetime
+from typing import get_args
 
 from leeway_core.objective import Objective
 from leeway_core.reading import Value
@@ -8,8 +9,8 @@ from leeway_core.reading import Value
 from leeway_operator.findings import Finding, findings
 from leeway_operator.profile import Profile
 from leeway_operator.seen import Seen
-from leeway_operator.status import Attainment, Condition, DecisionRecord, KnobsStatus, Status
-from leeway_operator.summary import summary
+from leeway_operator.status import Attainment, Condition, ConditionType, DecisionRecord, KnobsStatus, Status
+from leeway_operator.summary import LONGEST_SUMMARY, summary
 
 KEPT_DECISIONS = 5
 LONGEST_MESSAGE = 1024
@@ -30,6 +31,23 @@ def report(profile: Profile, last: Status, seen: Seen, now_s: float) -> Status:
         knobs=_knobs(seen),
         decisions=_decisions(last.decisions or [], seen, now) or None,
     )
+
+
+def unvisited(profile: Profile, last: Status, why: str, now_s: float) -> Status:
+    """Return the status of a profile whose visits fail: what was known of it last, and why no more is."""
+    now = datetime.fromtimestamp(int(now_s), UTC)
+    known = {condition.type: condition for condition in last.conditions or ()}
+    unknown = [Finding(kind, "Unknown", "ApiError", why) for kind in get_args(ConditionType) if kind not in known]
+    broken = Finding("Degraded", "True", "ApiError", why)
+    for finding in (*unknown, broken):
+        known[finding.type] = _condition(finding, profile.generation, last, now)
+    conditions = [known[kind] for kind in get_args(ConditionType)]
+    found = {
+        "observed_generation": profile.generation,
+        "summary": f"ApiError: {why}"[:LONGEST_SUMMARY],
+        "conditions": conditions,
+    }
+    return last.model_copy(update=found)
 
 
 def _condition(finding: Finding, generation: int, last: Status, now: datetime) -> Condition:

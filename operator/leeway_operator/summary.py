@@ -8,7 +8,7 @@ from leeway_operator.findings import Finding
 from leeway_operator.seen import Seen
 from leeway_operator.spec import Spec
 
-LONGEST = 256
+LONGEST_SUMMARY = 256
 
 
 def summary(spec: Spec, seen: Seen, found: Sequence[Finding]) -> str:
@@ -16,7 +16,7 @@ def summary(spec: Spec, seen: Seen, found: Sequence[Finding]) -> str:
     by_type = {finding.type: finding for finding in found}
     ready, telemetry = by_type["Ready"], by_type["TelemetryHealthy"]
     if ready.status != "True":
-        return f"{ready.reason}: {ready.message}"[:LONGEST]
+        return f"{ready.reason}: {ready.message}"[:LONGEST_SUMMARY]
     parts = [f"Serving on {seen.observed.ready} of {spec.replicas} pods"]
     if telemetry.status == "False":
         parts.append(f"nothing measured ({telemetry.reason})")
@@ -27,7 +27,7 @@ def summary(spec: Spec, seen: Seen, found: Sequence[Finding]) -> str:
     degraded = by_type["Degraded"]
     if degraded.status == "True":
         parts.append(f"degraded ({degraded.reason})")
-    return "; ".join(parts)[:LONGEST]
+    return "; ".join(parts)[:LONGEST_SUMMARY]
 
 
 def _words(name: str, seen: Seen) -> str:

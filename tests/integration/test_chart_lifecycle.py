@@ -65,7 +65,8 @@ def test_leeways_pods_have_their_own_rights_and_no_more(cluster: Cluster) -> Non
         return cluster.kubectl("auth", "can-i", *what, user, "-A", check=False).stdout.strip() == "yes"
 
     assert may("leeway-operator", "watch", "servingprofiles.leeway.dev")
-    assert may("leeway-operator", "patch", "servingprofiles.leeway.dev/status")
+    assert may("leeway-operator", "patch", "servingprofiles.leeway.dev", "--subresource=status")
+    assert not may("leeway-operator", "patch", "servingprofiles.leeway.dev")
     assert not may("leeway-operator", "delete", "servingprofiles.leeway.dev")
     assert not may("leeway-operator", "list", "secrets")
     assert not may("leeway-tuner", "list", "pods")

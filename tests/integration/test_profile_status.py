@@ -26,12 +26,13 @@ def test_a_profile_says_how_it_stands_and_goes_at_once(cluster: Cluster, namespa
     first = status_of(cluster, namespace, 1)
     conditions = {condition["type"]: condition for condition in first["conditions"]}
     assert set(conditions) == {"Ready", "TelemetryHealthy", "SLOMet", "Tuning", "Degraded", "Paused"}
-    assert first["summary"] in cluster.kubectl("get", "sp", "chat", "-n", namespace).stdout
+    shown = ("sp", "chat", "-n", namespace)
+    eventually(lambda: cluster.get(*shown)["status"]["summary"] in cluster.kubectl("get", *shown).stdout)
 
-    patch = json.dumps({"spec": {"telemetry": {"prometheus": {"url": "http://prometheus:9090"}}}})
+    patch = json.dumps({"spec": {"telemetry": {"prometheus": {"url": "http://nowhere.invalid:9090"}}}})
     cluster.kubectl("patch", "sp", "chat", "-n", namespace, "--type=merge", "-p", patch)
     second = {condition["type"]: condition for condition in status_of(cluster, namespace, 2)["conditions"]}
-    assert second["TelemetryHealthy"]["status"] == "Unknown"
+    assert second["TelemetryHealthy"]["reason"] == "PrometheusError"
     assert second["Ready"]["lastTransitionTime"] == conditions["Ready"]["lastTransitionTime"]
 
     assert "finalizers" not in cluster.get("sp", "chat", "-n", namespace)["metadata"]

@@ -197,6 +197,23 @@ def test_children_that_others_delete_come_back() -> None:
     assert path in world.cluster.objects
 
 
+def test_a_right_that_the_operator_lacks_is_told_in_the_status_until_it_has_it() -> None:
+    world = World("Observe")
+    forbidden = ApiError(403, "secrets is forbidden")
+
+    async def refuse(path: str) -> None:
+        raise forbidden
+
+    allowed, world.cluster.get = world.cluster.get, refuse  # type: ignore[method-assign]
+    visit(world, 4)
+    assert world.status["summary"] == "ApiError: secrets is forbidden"
+    assert len(world.status["conditions"]) == 6
+    assert world.condition("Degraded")["reason"] == "ApiError"
+    world.cluster.get = allowed  # type: ignore[method-assign]
+    visit(world, 3)
+    assert world.condition("Degraded")["status"] == "False"
+
+
 def test_an_idle_profile_costs_two_calls_a_visit() -> None:
     world = settled("Observe")
     before = world.faults.calls

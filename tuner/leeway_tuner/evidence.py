@@ -14,10 +14,10 @@ RISK = 0.05
 """Chance that a candidate which is no better is ever taken for one."""
 BREACH_RISK = 0.1
 """Chance that a candidate which is no worse is ever taken back for it."""
-_TYPICAL_INFORMATION = 14.0
+_TYPICAL_INFORMATION = 25.0
 """Where the bounds are tightest: at about one window of twenty requests on either side."""
-_GOODPUT_WEIGHT = 0.2
-"""A goodput higher by a tenth counts as an attainment higher by a fiftieth."""
+_GOODPUT_WEIGHT = 0.1
+"""A goodput higher by a tenth counts as an attainment higher by a hundredth."""
 
 Count = Annotated[float, Field(ge=0)]
 
@@ -100,9 +100,9 @@ class Difference(Model):
     information: float
 
     def margin(self, risk: float) -> float:
-        """Return the half-width of a normal-mixture confidence sequence."""
+        """Return how far the truth may be to one side: half the width of a normal-mixture confidence sequence."""
         seen = self.information + _TYPICAL_INFORMATION
-        return math.sqrt(seen * math.log(seen / (_TYPICAL_INFORMATION * risk**2))) / self.information
+        return math.sqrt(seen * math.log(seen / (_TYPICAL_INFORMATION * (2 * risk) ** 2))) / self.information
 
     def low(self, risk: float = RISK) -> float:
         """Return what it is at least."""

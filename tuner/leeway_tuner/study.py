@@ -6,11 +6,11 @@ from collections.abc import Iterable
 import optuna
 from leeway_core.knobs import Knobs
 from optuna.distributions import BaseDistribution, IntDistribution
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
 from leeway_tuner.space import Point, Space
-from leeway_tuner.state import Outcome, Proposal, State
+from leeway_tuner.state import Proposal, State
 
 FIRST_LOOKS = (0.5, 0.25, 0.75)
 """Where the sampler has nothing to go by yet: along the way from the lowest token limits to the highest."""
@@ -22,7 +22,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 class Search:
     """The study of one profile's space. A point is given to Optuna by the places of its values in their order."""
 
-    def __init__(self, storage: RDBStorage, uid: str, key: str, space: Space, starting: Knobs) -> None:
+    def __init__(self, storage: BaseStorage, uid: str, key: str, space: Space, starting: Knobs) -> None:
         """Open the study, or make one in which the starting knobs score 0."""
         self._space = space
         self._distributions: dict[str, BaseDistribution] = {
@@ -58,8 +58,9 @@ class Search:
             self._study.tell(trial, state=TrialState.FAIL)
         return Proposal(number=trial.number, point=point)
 
-    def settle(self, state: State, outcome: Outcome | None = None) -> None:
-        """Tell the outcome of a trial, and fail those that run for nobody, which would repel the sampler."""
+    def settle(self, state: State) -> None:
+        """Tell how a trial has ended, and fail those that run for nobody, which would repel the sampler."""
+        outcome = state.outcome
         in_use = {state.trial and state.trial.number, state.advice and state.advice.proposal.number}
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if outcome is not None and trial.number == outcome.number:

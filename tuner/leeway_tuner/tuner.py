@@ -7,6 +7,7 @@ from pathlib import Path
 
 from leeway_core.decision import Decided, Decision
 from leeway_core.snapshot import Snapshot
+from optuna.storages import BaseStorage
 
 from leeway_tuner.decide import decide
 from leeway_tuner.space import Space
@@ -22,6 +23,20 @@ class SequenceBehindError(Exception):
         """Name the sequence that was answered last."""
         super().__init__(f"sequence {last_sequence} has been answered already: ask with a higher one")
         self.last_sequence = last_sequence
+
+
+def deliberate(storage: BaseStorage, snapshot: Snapshot, state: State, now_s: float) -> tuple[Decision, State]:
+    """Decide, with the study asked for a candidate where one is wanted, and told how the last one fared."""
+    decision, following = decide(snapshot, state, now_s)
+    if following.outcome is None and following.wanted_boldness is None:
+        return decision, following
+    space = Space.of(snapshot.ranges)
+    search = Search(storage, snapshot.uid, following.key, space, snapshot.starting)
+    search.settle(following)
+    if following.wanted_boldness is None:
+        return decision, following
+    proposal = search.ask(snapshot.record.incumbent, following.wanted_boldness, following.tried)
+    return decide(snapshot, state, now_s, proposal, exhausted=proposal is None)
 
 
 class Tuner:
@@ -43,7 +58,7 @@ class Tuner:
             state, last_sequence = self._store.state(snapshot.uid)
             if snapshot.sequence <= last_sequence:
                 raise SequenceBehindError(last_sequence)
-            decision, following = self._decide(snapshot, state)
+            decision, following = deliberate(self._storage, snapshot, state, self._clock())
             self._store.save(snapshot, decision, following)
             return decision
 
@@ -54,19 +69,3 @@ class Tuner:
     def close(self) -> None:
         """Let go of the database."""
         self._storage.engine.dispose()
-
-    def _decide(self, snapshot: Snapshot, state: State) -> tuple[Decision, State]:
-        now_s = self._clock()
-        decision, following = decide(snapshot, state, now_s)
-        if following.outcome is not None:
-            self._search(snapshot, following).settle(following, following.outcome)
-        if following.wanted_boldness is not None:
-            search = self._search(snapshot, following)
-            search.settle(following)
-            proposal = search.ask(snapshot.record.incumbent, following.wanted_boldness, following.tried)
-            decision, following = decide(snapshot, state, now_s, proposal, exhausted=proposal is None)
-        return decision, following
-
-    def _search(self, snapshot: Snapshot, state: State) -> Search:
-        space = Space.of(snapshot.ranges)
-        return Search(self._storage, snapshot.uid, state.key, space, snapshot.starting)

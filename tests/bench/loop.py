@@ -1,0 +1,134 @@
+"""How soon six profiles are Ready, how soon a breach is taken back, and what the operator costs while nothing happens.
+
+The breach is made: while a candidate is on trial, the requests become such as miss their objective.
+"""
+
+import json
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clusters import Cluster, eventually
+from profiles import Served, models_claim, profile
+
+NAMESPACE = "bench"
+PROFILES = 6
+SCRAPE_S = 5.0
+IDLE_S = 60.0
+TTFT_MS = 500
+MEETING, MISSING = 1, 3000
+"""Output tokens of answers in one piece, whose TTFT is the time of the whole answer."""
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, Cluster.running(Path(folder) / "state") as cluster:
+        cluster.kubectl("create", "namespace", NAMESPACE)
+        models_claim(cluster, NAMESPACE)
+        cluster.apply(way_in("tuned"), namespace=NAMESPACE)
+        figures = {"apply_to_ready_s": apply_to_ready_s(cluster)}
+        time.sleep(IDLE_S / 2)  # for the status to come to rest
+        time.sleep(IDLE_S)
+        idle_api_qps = ask(cluster, "sum(rate(leeway_operator_api_calls_total[1m]))")
+        visits = "sum by (le) (rate(leeway_operator_visit_seconds_bucket[1m]))"
+        figures |= {
+            "breach_to_rollback_s": breach_to_rollback_s(cluster),
+            "reconcile_ms_p50": round(1e3 * ask(cluster, f"histogram_quantile(0.5, {visits})"), 1),
+            "idle_api_qps": round(idle_api_qps, 2),
+            "operator_rss_mb": round(ask(cluster, 'process_resident_memory_bytes{component="operator"}') / 1e6, 1),
+        }
+    print(json.dumps(figures))
+
+
+def way_in(name: str) -> dict[str, object]:
+    """Return a Service that is older than all others before gateways, so that the host's port leads to this profile."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "way-in", "labels": {"leeway.dev/gateway": "true"}},
+        "spec": {
+            "selector": {"leeway.dev/profile": name, "leeway.dev/component": "gateway"},
+            "ports": [{"port": 80, "targetPort": 8000}],
+        },
+    }
+
+
+def apply_to_ready_s(cluster: Cluster) -> float:
+    """Apply all profiles at once; seconds until the last is Ready."""
+    objectives = [{"name": "all", "ttftMs": TTFT_MS, "targetPercent": "90"}]
+    tuned = profile("tuned", objectives=objectives, tuning={"windowSeconds": 60, "explorationBudgetPercent": 100})
+    others = [profile(f"other-{number}") for number in range(1, PROFILES)]
+    began_s = time.monotonic()
+    cluster.apply(tuned, *others, namespace=NAMESPACE)
+    cluster.kubectl("wait", "sp", "--all", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=170s")
+    return round(time.monotonic() - began_s, 1)
+
+
+def breach_to_rollback_s(cluster: Cluster) -> float:
+    """Seconds from the first request that misses its objective under a candidate until the incumbent is enforced."""
+    served = Served(cluster, NAMESPACE, "tuned")
+    with load(cluster) as tokens:
+        served.patch({"tuning": {"mode": "Auto"}})
+        eventually(lambda: served.record["trying"], 170, what="a trial")
+        say(f"on trial: {served.status['decisions'][0]['message']}")
+        candidate = served.record["candidate"]
+        time.sleep(2 * SCRAPE_S)  # what ends sooner does not count for the candidate
+        tokens[0] = MISSING
+        began_s = time.monotonic()
+        eventually(lambda: back(served, candidate["generation"]), 60, every_s=0.2, what="the incumbent")
+        took_s = time.monotonic() - began_s
+    say(f"back: {served.status['decisions'][0]['message']}")
+    return round(took_s, 1)
+
+
+def back(served: Served, generation: int) -> bool:
+    """Whether a newer set of knobs than the candidate's is enforced, and no trial runs."""
+    enforced = served.status["knobs"].get("enforced")
+    return not served.record["trying"] and enforced is not None and enforced["generation"] > generation
+
+
+@contextmanager
+def load(cluster: Cluster) -> Iterator[list[int]]:
+    """Send requests one after another, several at a time; their output tokens are those of the list's one entry."""
+    tokens, stop = [MEETING], threading.Event()
+    url = f"http://127.0.0.1:{cluster.up.launch.ports.gateway}/v1/completions"
+
+    def send() -> None:
+        while not stop.wait(0.2):
+            body = {"model": "tuned", "prompt": "Hello", "max_tokens": tokens[0], "ignore_eos": True}
+            headers = {"Content-Type": "application/json"}
+            request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+            with urllib.request.urlopen(request, timeout=60) as response:
+                response.read()
+
+    clients = [threading.Thread(target=send) for _ in range(4)]
+    for client in clients:
+        client.start()
+    try:
+        yield tokens
+    finally:
+        stop.set()
+        for client in clients:
+            client.join()
+
+
+def ask(cluster: Cluster, query: str) -> float:
+    """Return the one value of a query."""
+    url = f"http://127.0.0.1:{cluster.up.launch.ports.prometheus}/api/v1/query"
+    with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode({'query': query})}", timeout=10) as response:
+        (found,) = json.load(response)["data"]["result"]
+    return float(found["value"][1])
+
+
+def say(text: str) -> None:
+    """Tell progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
