@@ -31,7 +31,7 @@ def requests(duration_s: float, chat: Objective, documents: Objective) -> list[P
                 short_tokens=SHORT_TOKENS,
                 rate=RATE,
                 duration_s=duration_s,
-                prompt_scale=0.4,
+                prompt_scale=0.3,
                 output_scale=0.25,
                 max_prompt_tokens=1600,
                 max_output_tokens=48,

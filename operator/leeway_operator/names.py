@@ -67,7 +67,7 @@ class Names:
         """Of an engine pod."""
         return f"{self.engine}-{ordinal}"
 
-    def selector(self, component: str = "") -> str:
-        """Label selector of the pods of a component, or of all children."""
-        whole = f"{PROFILE_LABEL}={self.profile}"
-        return f"{whole},{COMPONENT_LABEL}={component}" if component else whole
+    def selector(self, *components: str) -> str:
+        """Label selector of the pods of these components."""
+        among = f"={components[0]}" if len(components) == 1 else f" in ({','.join(components)})"
+        return f"{PROFILE_LABEL}={self.profile},{COMPONENT_LABEL}{among}"

@@ -67,7 +67,9 @@ class Reconciler:
         record = obeying(await self.records.read(profile, memory, now_s), knob_ranges(profile.spec), now_s)
         await self.records.write(profile, memory, record)
         await self.keeper.keep(profile, memory, now_s)
-        items = await self.cluster.items(path_to("Pod", profile.namespace), labels=profile.names.selector())
+        items = await self.cluster.items(
+            path_to("Pod", profile.namespace), labels=profile.names.selector("engine", "gateway")
+        )
         fleet = await Fleet.look(self.pods, token, profile.spec.replicas, map(Pod.read, items))
         snapshot = await self._snapshot(profile, memory, record, fleet.observed, now_s)
         decision, failure = await self._decide(snapshot)

@@ -7,13 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from clusters import Cluster, eventually
-from profiles import BUDGET_BOUNDS, Served, models_claim, profile
+from clusters import Cluster
+from profiles import BUDGET_BOUNDS, START_S, Served, models_claim, profile, soon
 
 NAMESPACE = "loop-profile"
 SYSTEM = "leeway-system"
-START_S = 200
-"""Longest time for engine pods to start on a machine that has much else to do."""
 KINDS = "pods,services,configmaps,secrets,serviceaccounts,statefulsets,deployments,roles,rolebindings"
 
 
@@ -61,7 +59,7 @@ def test_two_profiles_become_ready_side_by_side_and_answer(served: Served, code:
 
 def test_new_bounds_are_obeyed_without_a_restart(served: Served) -> None:
     served.patch({"tuning": {"knobs": {"tokenBudget": {**BUDGET_BOUNDS, "max": 128, "start": 128}}}})
-    eventually(lambda: served.status["knobs"].get("enforced", {}).get("tokenBudget") == 128, 30)
+    soon(lambda: served.status["knobs"].get("enforced", {}).get("tokenBudget") == 128, 30)
     for pod in served.engines:
         assert served.knobs(pod)["enforced"]["tokenBudget"] == 128
         assert served.pod(pod)["status"]["containerStatuses"][0]["restartCount"] == 0
@@ -74,7 +72,7 @@ def test_killed_processes_come_back_with_the_knobs_in_force(served: Served) -> N
 
     for pod, program in zip(served.engines, ("leeway_cli", "leeway_engine.server.loop"), strict=True):
         os.kill(process_of(served.cluster, pod, program), signal.SIGKILL)
-    eventually(lambda: all(restarts(pod) == 1 for pod in served.engines), START_S)
+    soon(lambda: all(restarts(pod) == 1 for pod in served.engines), START_S)
     served.wait("Ready", "True", timeout_s=START_S)
     for pod in served.engines:
         assert served.knobs(pod)["accepted"]["tokenBudget"] == 128
@@ -96,8 +94,8 @@ def test_what_others_delete_or_edit_is_put_right(served: Served) -> None:
             and "pod/chat-engine-2" not in found
         )
 
-    eventually(right, 60)
-    eventually(lambda: served.pod(served.engines[0])["metadata"]["uid"] != old, 30)
+    soon(right, 60)
+    soon(lambda: served.pod(served.engines[0])["metadata"]["uid"] != old, 30)
     served.wait("Ready", "True", timeout_s=START_S)
     assert served.record["incumbent"]["tokenBudget"] == 128
     assert served.knobs(served.engines[0])["accepted"]["tokenBudget"] == 128
@@ -111,7 +109,7 @@ def test_what_goes_wrong_at_first_is_readable_and_can_be_put_right(code: Served)
     code.wait("Ready", "False", "Unschedulable")
     assert "Insufficient cpu" in summary()
     code.patch({"engine": {"resources": None, "image": "leeway/leeway:none"}})
-    eventually(lambda: "leeway/leeway:none" in summary(), 60)
+    soon(lambda: "leeway/leeway:none" in summary(), 60)
     code.patch({"engine": {"image": None}, "model": "/models/none"})
     code.wait("Ready", "False", "Crashing", timeout_s=START_S)
     assert "There is no model at /models/none" in summary()
@@ -130,7 +128,7 @@ def test_deleting_needs_no_operator_and_leaves_nothing(served: Served, code: Ser
         def left() -> str:
             return cluster.kubectl("get", KINDS, "-n", NAMESPACE, "-l", "leeway.dev/profile", "-o", "name").stdout
 
-        eventually(lambda: not left(), 60, what="nothing left of the profiles")
+        soon(lambda: not left(), 60, what="nothing left of the profiles")
     finally:
         cluster.kubectl("scale", *operator, "--replicas=1")
         cluster.wait_ready(SYSTEM, "deployment/leeway-operator")

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from clusters import Cluster, eventually
-from profiles import FakePrometheus, Served, models_claim, profile
+from clusters import Cluster
+from profiles import START_S, FakePrometheus, Served, models_claim, profile, soon
 
 NAMESPACE = "loop-trial"
 SYSTEM = "leeway-system"
-START_S = 200
 
 
 class Tried(Served):
@@ -29,7 +28,7 @@ class Tried(Served):
             accepted = self.knobs(self.engines[0])["accepted"]
             return bool(accepted["generation"] == record["candidate"]["generation"])
 
-        eventually(trying, 120, what=f"{self.name} is on trial: {self.status}")
+        soon(trying, 120, what=f"{self.name} is on trial: {self.status}")
 
     def wait_for_incumbent(self) -> None:
         """Wait until no trial is on record and the pod has the incumbent's knobs."""
@@ -41,7 +40,7 @@ class Tried(Served):
             same = (accepted["generation"], accepted["tokenBudget"]) == (wanted["generation"], wanted["tokenBudget"])
             return record.get("candidate") is None and same
 
-        eventually(back, 60, what=f"{self.name} is at its incumbent: {self.status}")
+        soon(back, 60, what=f"{self.name} is at its incumbent: {self.status}")
 
 
 @pytest.fixture(scope="module")
@@ -131,5 +130,5 @@ def test_killing_operator_and_tuner_in_mid_trial_ends_at_the_incumbent(tried: tu
         record = profile_.record
         return bool(not record["trying"] and record["incumbent"]["generation"] > candidate)
 
-    eventually(ended, START_S)
-    eventually(lambda: profile_.condition("Tuning")["status"] == "True", START_S, what="both are back at work")
+    soon(ended, START_S)
+    soon(lambda: profile_.condition("Tuning")["status"] == "True", START_S, what="both are back at work")

@@ -1,9 +1,9 @@
 """Profiles with tiny models in a standalone."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import fake_prometheus
 from clusters import Cluster, eventually, pod
@@ -13,7 +13,16 @@ MODELS = "models"
 MODEL = "/models/tiny"
 PROMETHEUS = "http://prometheus.leeway-system.svc:9090"
 CONDITIONS = ("Ready", "TelemetryHealthy", "SLOMet", "Tuning", "Degraded", "Paused")
+START_S = 200
+"""Longest time for engine pods to start on a machine that has much else to do."""
 BUDGET_BOUNDS = {"min": 32, "max": 256, "step": 32, "start": 256}
+
+T = TypeVar("T")
+
+
+def soon(look: Callable[[], T], timeout_s: float = 60, what: str = "") -> T:
+    """Return the first truthy answer of `look`, asking seldom enough to leave the machine to what is waited for."""
+    return eventually(look, timeout_s, every_s=1.5, what=what)
 
 
 def models_claim(cluster: Cluster, namespace: str) -> None:
@@ -91,7 +100,7 @@ class Served:
             return found if found["status"] == status and reason in ("", found["reason"]) else {}
 
         try:
-            return eventually(holds, timeout_s)
+            return soon(holds, timeout_s)
         except AssertionError as error:
             raise AssertionError(f"{kind} is not {status} {reason}: {json.dumps(self.status, indent=1)}") from error
 

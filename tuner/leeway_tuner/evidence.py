@@ -10,7 +10,7 @@ from leeway_core.reading import Value
 from leeway_core.snapshot import Telemetry
 from pydantic import Field
 
-RISK = 0.05
+RISK = 0.02
 """Chance that a candidate which is no better is ever taken for one."""
 BREACH_RISK = 0.1
 """Chance that a candidate which is no worse is ever taken back for it."""

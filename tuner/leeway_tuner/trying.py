@@ -4,7 +4,7 @@ from leeway_core.decision import Evidence
 from leeway_core.record import Record
 
 from leeway_tuner.case import Answer, Case
-from leeway_tuner.evidence import Difference, Window, breach, numbers, score
+from leeway_tuner.evidence import RISK, Difference, Window, breach, numbers, score
 from leeway_tuner.state import Trial
 
 MOST_PAIRS = 4
@@ -74,7 +74,7 @@ def _compare(case: Case, trial: Trial) -> Answer:
     record = case.record.model_copy(
         update={"candidate": case.push(trial.candidate), "trying": True, "started_at_s": case.now_s}
     )
-    message = f"{found.mean:+.3f} ± {found.margin(0.05):.3f} is not decided yet: the candidate once more"
+    message = f"{found.mean:+.3f} ± {found.margin(RISK):.3f} is not decided yet: the candidate once more"
     return case.answer("Try", "Compare", message, record=record, evidence=evidence)
 
 

@@ -1,0 +1,299 @@
+"""Whatever Snapshots come: knobs stay in bounds, and what is not known moves nothing."""
+
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from leeway_core.decision import Decision
+from leeway_core.knobs import Knobs
+from leeway_core.ranges import KnobRanges, Range
+from leeway_core.reading import Error, Idle, Missing, Reading, Stale, TooFewSamples, Value
+from leeway_core.record import Record
+from leeway_core.snapshot import PodSeen, Snapshot, Telemetry
+from leeway_tuner.case import same
+from leeway_tuner.decide import decide
+from leeway_tuner.space import Space
+from leeway_tuner.state import Proposal, State
+from plant import CHAT, DOCUMENTS, RANGES, START, Plant, interference
+
+SMALL = KnobRanges(
+    token_budget=Range(min=64, max=512, step=64),
+    prefill_heavy_chunk=Range(min=32, max=512, step=32),
+    decode_heavy_chunk=Range(min=32, max=256, step=32),
+    prefill_heavy_percent=Range(min=0, max=100, step=10),
+    running_sequences=Range(min=1, max=32, step=1),
+)
+APART = SMALL.model_copy(
+    update={
+        "prefill_heavy_chunk": Range(min=256, max=512, step=64),
+        "decode_heavy_chunk": Range(min=0, max=128, step=32),
+    }
+)
+
+ages = st.floats(0, 20)
+shares = st.floats(0, 1)
+readings: st.SearchStrategy[Reading] = st.one_of(
+    st.tuples(shares, st.integers(0, 60), ages).map(lambda of: Value(value=of[0], samples=of[1], age_s=of[2])),
+    ages.map(lambda age_s: Idle(age_s=age_s)),
+    st.just(Missing()),
+    ages.map(lambda age_s: Stale(age_s=age_s)),
+    ages.map(lambda age_s: TooFewSamples(samples=3, age_s=age_s)),
+    st.text(max_size=2000).map(lambda message: Error(message=message)),
+)
+values = st.tuples(st.sampled_from((0.0, 0.1, 0.5, 0.9, 1.0)), st.sampled_from((5, 20, 80))).map(
+    lambda of: Value(value=of[0], samples=of[1], age_s=1.0)
+)
+
+
+@st.composite
+def knobs_inside(draw: st.DrawFn, ranges: KnobRanges) -> Knobs:
+    bounds = {name: getattr(ranges, name) for name in KnobRanges.model_fields}
+    return Knobs(generation=1, **{name: draw(st.integers(each.min, each.max)) for name, each in bounds.items()})
+
+
+@st.composite
+def telemetries(draw: st.DrawFn, now_s: float) -> Telemetry:
+    some = values if draw(st.integers(0, 19)) else readings
+    span_s = draw(st.sampled_from((10.0, 15.0, 30.0, 5.0, 0.0)))
+    names = draw(st.sampled_from((["chat", "documents"], ["chat", "documents"], ["chat"], [])))
+    return Telemetry(
+        from_s=now_s - span_s,
+        to_s=now_s,
+        attainment=draw(some),
+        objectives={name: draw(some) for name in names},
+        goodput_rps=draw(some),
+    )
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[tuple[Snapshot, State, Decision, State]]:
+    """A profile's life: mostly carried out as decided, now and then not."""
+    ranges = draw(st.sampled_from((SMALL, APART, RANGES)))
+    start = draw(knobs_inside(ranges))
+    record, state, now_s = Record(incumbent=start, started_at_s=0.0), State(), 100.0
+    mode, life = draw(st.sampled_from(("Auto", "Auto", "Auto", "Auto", "Recommend", "Observe"))), []
+    for sequence in range(1, draw(st.integers(10, 60))):
+        now_s += draw(st.sampled_from((5.0, 10.0, 20.0, 20.0)))
+        mishap = draw(st.integers(0, 59))
+        if mishap == 0:
+            ranges = draw(st.sampled_from((SMALL, APART, RANGES)))
+            start = draw(knobs_inside(ranges))
+        elif mishap == 1:
+            record = record.back(now_s)
+        elif mishap == 2:
+            state = State()
+        snapshot = Snapshot(
+            uid="u",
+            namespace="n",
+            name="p",
+            generation=1,
+            sequence=sequence,
+            now_s=now_s,
+            mode=mode,
+            approved_decision=draw(st.sampled_from((None, sequence - 1))),
+            objectives=(CHAT, DOCUMENTS),
+            ranges=ranges,
+            window_s=10.0,
+            exploration_budget_percent=draw(st.sampled_from((100, 100, 100, 50, 0))),
+            starting=start,
+            record=record,
+            pods=(PodSeen(name="a", ready=mishap != 3, since_s=now_s if mishap == 4 else 0.0),),
+            disturbance=draw(st.sampled_from(("KnobsEdited", "KnobsPending", "ReplicasChanging")))
+            if mishap == 5
+            else None,
+            telemetry=draw(telemetries(now_s)),
+        )
+        decision, following = decide(snapshot, state, now_s)
+        if following.wanted_boldness is not None:
+            point = tuple(
+                draw(st.sampled_from(each.values if mishap != 7 else (7,))) for each in Space.of(ranges).dimensions
+            )
+            proposal = Proposal(number=sequence, point=point)
+            decision, following = decide(
+                snapshot, state, now_s, proposal if mishap != 8 else None, exhausted=mishap in {8, 9}
+            )
+        life.append((snapshot, state, decision, following))
+        state = following
+        if mishap != 6:
+            record = decision.record
+    return life
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(lives())
+def test_whatever_comes_the_decision_keeps_its_promises(life: list[tuple[Snapshot, State, Decision, State]]) -> None:
+    breached = math.inf
+    for snapshot, before, decision, after in life:
+        assert decision.sequence == snapshot.sequence
+        breached = breached if before.key == after.key else math.inf
+        knobs_stay_in_bounds_and_generations_grow(snapshot, decision)
+        only_values_move_a_knob_away_from_the_incumbent(snapshot, decision)
+        lost_telemetry_ends_at_the_incumbent(snapshot, decision, after)
+        breached = a_breach_is_not_followed_by_a_bolder_move(decision, breached)
+
+
+def knobs_stay_in_bounds_and_generations_grow(snapshot: Snapshot, decision: Decision) -> None:
+    record, before = decision.record, snapshot.record
+    assert snapshot.ranges.hold(record.incumbent)
+    if not same(record.in_force, before.in_force):
+        assert snapshot.ranges.hold(record.in_force)
+        assert record.in_force.generation > before.newest_generation
+        assert record.started_at_s == snapshot.now_s
+
+
+def only_values_move_a_knob_away_from_the_incumbent(snapshot: Snapshot, decision: Decision) -> None:
+    if decision.action in {"Try", "Promote"}:
+        assert isinstance(snapshot.telemetry.attainment, Value)
+        assert isinstance(snapshot.telemetry.goodput_rps, Value)
+        assert snapshot.mode != "Observe"
+        assert snapshot.disturbance is None
+        assert all(pod.ready for pod in snapshot.pods)
+    elif decision.action in {"Hold", "Advise"}:
+        assert same(decision.record.in_force, snapshot.record.in_force)
+    else:
+        assert not decision.record.trying
+
+
+def lost_telemetry_ends_at_the_incumbent(snapshot: Snapshot, decision: Decision, after: State) -> None:
+    telemetry = snapshot.telemetry
+    readings = [telemetry.attainment, telemetry.goodput_rps, *telemetry.objectives.values()]
+    if any(isinstance(reading, Missing | Stale | Error) for reading in readings) and decision.reason != "KnobsPending":
+        assert not decision.record.trying
+        assert after.trial is None
+
+
+def a_breach_is_not_followed_by_a_bolder_move(decision: Decision, breached: float) -> float:
+    """Return how bold the next trial may be, as far as the last one tells."""
+    evidence = decision.evidence
+    if decision.reason in {"Breach", "Starved"}:
+        assert evidence.boldness is not None
+        return evidence.boldness
+    if (decision.action, decision.reason) == ("Try", "Candidate"):
+        assert evidence.boldness is not None
+        assert evidence.boldness_cap is not None
+        assert evidence.boldness <= min(evidence.boldness_cap, breached)
+        return math.inf
+    return breached
+
+
+def plant_in_trial() -> tuple[Plant, State]:
+    plant, state = Plant(interference), State()
+    for _ in range(20):
+        plant.pass_time()
+        decision, state = decide(plant.snapshot(), state, plant.now_s, Proposal(number=1, point=(224, 224)))
+        plant.apply(decision)
+        if plant.record.trying:
+            return plant, state
+    raise AssertionError("no trial began")
+
+
+def after(plant: Plant, state: State, **fields: Any) -> Decision:
+    plant.pass_time()
+    plant.fields.update(fields)
+    return decide(plant.snapshot(), state, plant.now_s)[0]
+
+
+@pytest.mark.parametrize(
+    ("reading", "reason"),
+    [
+        (Missing(), "TelemetryMissing"),
+        (Stale(age_s=60), "TelemetryStale"),
+        (Error(message="No Prometheus answers"), "TelemetryError"),
+    ],
+)
+def test_lost_telemetry_is_named(reading: Reading, reason: str) -> None:
+    plant, state = plant_in_trial()
+    lost = Telemetry(attainment=reading, objectives={"chat": reading}, goodput_rps=reading)
+    decision = after(plant, state, telemetry=lost)
+    assert (decision.action, decision.reason) == ("RollBack", reason)
+    assert same(decision.record.in_force, START)
+    assert decision.record.candidate is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"mode": "Observe"}, "ModeObserve"),
+        ({"disturbance": "ReplicasChanging"}, "ReplicasChanging"),
+        ({"disturbance": "KnobsEdited"}, "KnobsEdited"),
+        ({"pods": ()}, "PodsNotReady"),
+        ({"pods": (PodSeen(name="a", ready=True, since_s=1e9),)}, "PodRestarted"),
+    ],
+)
+def test_what_disturbs_a_trial_ends_it_at_the_incumbent(fields: dict[str, Any], reason: str) -> None:
+    plant, state = plant_in_trial()
+    decision = after(plant, state, **fields)
+    assert (decision.action, decision.reason) == ("RollBack", reason)
+    assert same(decision.record.in_force, START)
+
+
+def test_a_trial_that_the_tuner_has_forgotten_is_void() -> None:
+    plant, _ = plant_in_trial()
+    decision = after(plant, State())
+    assert (decision.action, decision.reason) == ("RollBack", "TrialUnknown")
+    assert same(decision.record.in_force, START)
+
+
+def test_a_trial_that_nobody_looked_after_is_void() -> None:
+    plant, state = plant_in_trial()
+    plant.pass_time(60)
+    decision = after(plant, state)
+    assert (decision.action, decision.reason) == ("RollBack", "Unwatched")
+
+
+def test_a_trial_that_the_operator_took_back_is_forgotten() -> None:
+    plant, state = plant_in_trial()
+    plant.record = plant.record.back(plant.now_s)
+    plant.pass_time()
+    decision, following = decide(plant.snapshot(), state, plant.now_s)
+    assert decision.action == "Hold"
+    assert following.trial is None
+
+
+def test_changed_bounds_are_obeyed_at_once() -> None:
+    plant, state = plant_in_trial()
+    narrow = Range(min=16, max=1024, step=16)
+    ranges = RANGES.model_copy(
+        update=dict.fromkeys(("token_budget", "prefill_heavy_chunk", "decode_heavy_chunk"), narrow)
+    )
+    start = START.model_copy(update=dict.fromkeys(("token_budget", "prefill_heavy_chunk", "decode_heavy_chunk"), 1024))
+    decision = after(plant, state, ranges=ranges, starting=start)
+    assert (decision.action, decision.reason) == ("Restore", "OutsideBounds")
+    assert same(decision.record.in_force, start)
+    assert decision.record.in_force.generation > plant.record.in_force.generation
+
+
+def test_recommend_advises_and_tries_only_what_is_approved() -> None:
+    plant, state = Plant(interference, fields={"mode": "Recommend"}), State()
+    actions: list[Decision] = []
+    for _ in range(12):
+        plant.pass_time()
+        decision, state = decide(plant.snapshot(), state, plant.now_s, Proposal(number=1, point=(224, 224)))
+        plant.apply(decision)
+        actions.append(decision)
+    advised = next(decision for decision in actions if decision.action == "Advise")
+    assert advised.advised is not None
+    assert advised.advised.token_budget == 224
+    assert {decision.action for decision in actions} == {"Hold", "Advise"}
+    assert actions[-1].reason == "AwaitingApproval"
+    plant.fields["approved_decision"] = advised.sequence
+    decision = after(plant, state)
+    assert decision.action == "Try"
+    assert same(decision.record.in_force, advised.advised)
+
+
+def test_a_space_has_what_pods_take_and_turns_both_chunks_as_one() -> None:
+    for ranges, start in product((SMALL, RANGES), (START,)):
+        space = Space.of(ranges)
+        for point in space.points(start):
+            knobs = space.knobs(point, start, 1)
+            assert knobs.prefill_heavy_chunk == knobs.decode_heavy_chunk <= knobs.token_budget
+            assert knobs.running_sequences <= knobs.token_budget
+
+
+def test_chunks_whose_bounds_lie_apart_are_searched_with_the_share_of_pods() -> None:
+    names = {knob for dimension in Space.of(APART).dimensions for knob in dimension.knobs}
+    assert {"prefill_heavy_chunk", "decode_heavy_chunk", "prefill_heavy_percent"} <= names
