@@ -1,11 +1,7 @@
-"""The tuner's service: it tells whether it can record what it learns, answers alike, and survives its end."""
+"""The tuner's service: it tells whether it can record what it learns, and answers alike."""
 
 import asyncio
-import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,12 +19,14 @@ from leeway_tuner.tuner import Tuner
 from optuna.trial import TrialState
 from plant import Plant, interference
 
+JSON = {"Content-Type": "application/json"}
+
 
 def ask(tuner: Tuner, data_dir: Path, method: str, path: str, body: str | None = None) -> httpx.Response:
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(service(data_dir, tuner))
         async with httpx.AsyncClient(transport=transport, base_url="http://tuner") as client:
-            return await client.request(method, path, content=body, headers={"Content-Type": "application/json"})
+            return await client.request(method, path, content=body, headers=JSON)
 
     return asyncio.run(ask())
 
@@ -138,54 +136,6 @@ def test_trials_of_the_study_that_run_for_nobody_are_failed(tmp_path: Path, tune
     assert states[running.number] == TrialState.COMPLETE
     assert list(states.values()).count(TrialState.RUNNING) <= 1
     storage.engine.dispose()
-
-
-def test_killed_at_any_point_it_answers_on(tmp_path: Path, plant: Plant) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "leeway_cli",
-        "tuner",
-        f"--port={port}",
-        "--metrics-port=0",
-        f"--data-dir={tmp_path}",
-    ]
-    url, client = f"http://127.0.0.1:{port}", httpx.Client(timeout=60)
-    delays_s, tries = (0.0, 0.01, 0.03, 0.1), 0
-    plant.now_s = float(round(time.time()))
-    plant.record = plant.record.back(plant.now_s)
-    for delay_s in delays_s:
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            try:
-                while _is_silent(client, url):
-                    assert process.poll() is None
-                for _ in range(5):
-                    plant.pass_time()
-                    body = plant.snapshot().model_dump_json(by_alias=True)
-                    answer = client.post(f"{url}/v1/decide", content=body)
-                    assert answer.status_code == 200, answer.text
-                    assert client.post(f"{url}/v1/decide", content=body).json() == answer.json()
-                    plant.record = type(plant.record).model_validate(answer.json()["record"])
-                    tries += answer.json()["action"] == "Try"
-                sender = httpx.Client(timeout=0.001)
-                plant.pass_time()
-                with closing(sender), pytest.raises(httpx.TimeoutException):
-                    sender.post(f"{url}/v1/decide", content=plant.snapshot().model_dump_json(by_alias=True))
-                time.sleep(delay_s)
-            finally:
-                process.send_signal(signal.SIGKILL)
-    client.close()
-    assert tries
-
-
-def _is_silent(client: httpx.Client, url: str) -> bool:
-    try:
-        return client.get(f"{url}/healthz").status_code != 200
-    except httpx.TransportError:
-        time.sleep(0.1)
-        return True
 
 
 def test_a_missing_folder_stops_the_start_with_what_to_do(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from leeway_core.decision import Decided, Decision, SequenceBehind
 from leeway_core.snapshot import Snapshot
@@ -50,6 +51,11 @@ def service(data_dir: Path, tuner: Tuner) -> FastAPI:
     def decisions(uid: str, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[Decided]:
         """Return the last decisions on a profile and what they rest on, newest first."""
         return tuner.decisions(uid, limit)
+
+    @app.exception_handler(RequestValidationError)
+    def senseless(_: Request, error: RequestValidationError) -> JSONResponse:
+        """Say what is wrong without the value, which as NaN would have no place in JSON."""
+        return JSONResponse({"detail": [{"loc": each["loc"], "msg": each["msg"]} for each in error.errors()]}, 422)
 
     @app.exception_handler(SequenceBehindError)
     def behind(_: Request, error: SequenceBehindError) -> JSONResponse:
