@@ -12,7 +12,7 @@ from pydantic import Field
 
 RISK = 0.02
 """Chance that a candidate which is no better is ever taken for one."""
-BREACH_RISK = 0.1
+BREACH_RISK = 0.03
 """Chance that a candidate which is no worse is ever taken back for it."""
 _TYPICAL_INFORMATION = 25.0
 """Where the bounds are tightest: at about one window of twenty requests on either side."""
@@ -120,12 +120,11 @@ def target(objective: Objective) -> float:
 
 def score(candidate: Window, incumbent: Window) -> Difference:
     """Compare attainment and goodput. Windows of both alternate, so what drifts meanwhile cancels."""
-    gain = _attainment(candidate.total, incumbent.total)
+    gain = candidate.total.likely - incumbent.total.likely
     ratio = math.log(candidate.goodput_rps / incumbent.goodput_rps)
-    goodput_variance = 1 / (candidate.total.met + 1) + 1 / (incumbent.total.met + 1)
     return Difference(
-        mean=gain.mean + _GOODPUT_WEIGHT * min(1.0, max(-1.0, ratio)),
-        information=1 / (1 / gain.information + _GOODPUT_WEIGHT**2 * goodput_variance),
+        mean=gain + _GOODPUT_WEIGHT * min(1.0, max(-1.0, ratio)),
+        information=1 / (_score_variance(candidate.total) + _score_variance(incumbent.total)),
     )
 
 
@@ -154,6 +153,12 @@ def numbers(candidate: Window | None, incumbent: Window | None) -> Evidence:
     return known.model_copy(
         update={"difference": found.mean, "difference_low": found.low(), "difference_high": found.high()}
     )
+
+
+def _score_variance(tally: Tally) -> float:
+    """Goodput is attainment times the rate of requests, so a lucky window has more of both."""
+    both = 1 + _GOODPUT_WEIGHT / tally.likely
+    return both**2 * tally.variance + _GOODPUT_WEIGHT**2 / (tally.ended + 1)
 
 
 def _attainment(candidate: Tally, incumbent: Tally) -> Difference:

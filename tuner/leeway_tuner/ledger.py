@@ -4,6 +4,7 @@ import math
 
 from leeway_core.model import Model
 from leeway_core.objective import Objective
+from pydantic import Field
 
 from leeway_tuner.evidence import Window, target
 
@@ -24,7 +25,7 @@ class Entry(Model):
 class Ledger(Model):
     """What trials have cost each objective, and what it has served in all."""
 
-    entries: dict[str, Entry] = {}  # noqa: RUF012 - pydantic copies it
+    entries: dict[str, Entry] = Field(default_factory=dict)
     updated_s: float = 0.0
 
     def with_window(self, measured: Window, now_s: float, *, instead_of: Window | None = None) -> "Ledger":

@@ -7,9 +7,10 @@ from leeway_tuner.case import Answer, Case
 from leeway_tuner.evidence import RISK, Difference, Window, breach, numbers, score
 from leeway_tuner.state import Trial
 
-MOST_PAIRS = 4
-"""A difference that does not show in so many windows is not worth more."""
-MOST_CONFIRMING_PAIRS = 8
+PAIRS, MOST_PAIRS = 4, 8
+"""After so many windows a candidate must look promising, and after so many have won."""
+_PROMISING = 0.5
+"""A mean of so much of its margin is worth more windows."""
 _WORTHWHILE = 0.02
 """A smaller gain of score is not looked for."""
 _SHRINK, _GROW = 0.5, 1.5
@@ -65,8 +66,7 @@ def _compare(case: Case, trial: Trial) -> Answer:
     worse = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
     if found.low() > 0 and worse is None:
         return _won(case, trial, found, evidence)
-    most = MOST_CONFIRMING_PAIRS if trial.number is None else MOST_PAIRS
-    if worse is not None or trial.pairs >= most or _is_hopeless(trial, found):
+    if worse is not None or trial.pairs >= MOST_PAIRS or _is_hopeless(trial, found):
         return _lost(case, trial, found)
     overspent = case.state.ledger.overspent(case.snapshot.objectives, case.snapshot.exploration_budget_percent)
     if overspent is not None:
@@ -134,6 +134,8 @@ def _is_hopeless(trial: Trial, found: Difference) -> bool:
     """Tell whether more windows are not worth their cost; to confirm the incumbent takes certainty."""
     if trial.number is None:
         return found.high() < 0
+    if trial.pairs >= PAIRS and found.mean < _PROMISING * found.margin(RISK):
+        return True
     return found.mean <= 0 or found.high() < _WORTHWHILE
 
 
