@@ -43,6 +43,15 @@ def test_minutes_are_enough_to_come_near_the_best_setting() -> None:
     assert statistics.mean(reached) > 0.8
 
 
+def test_with_time_it_comes_nearer() -> None:
+    plants = [Plant(interference, seed) for seed in range(12)]
+    for plant in plants:
+        tune(plant, 1500)
+    start, top = plants[0].true_score(START), best(plants[0])
+    reached = [(plant.true_score(plant.record.incumbent) - start) / (top - start) for plant in plants]
+    assert statistics.mean(reached) > 0.9
+
+
 def test_the_starting_knobs_stay_when_nothing_is_better() -> None:
     left = candidates = 0
     for seed in range(20):
