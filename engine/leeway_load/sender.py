@@ -22,6 +22,12 @@ from leeway_load.target import Target
 START_DELAY_S = 0.1
 """Time between setting the clock and the first request."""
 
+SURE_SHARE = 0.8
+"""A sleep's lateness grows with its length (timer slack, over 1 % on some virtual machines), so a wait is slept in
+parts, each this share of what is left."""
+SPIN_S = 0.002
+"""The last part of a wait, in which the processor is kept: a sleep would be late by its clock's tick."""
+
 Watch = Callable[[int, int], None]
 """Told how many requests were sent and how many are over, whenever that changes."""
 
@@ -65,9 +71,14 @@ class _Replay:
         async with asyncio.TaskGroup() as group:
             for request in requests:
                 body = self._body(request, writer)
-                await asyncio.sleep(request.send_s - self._now_s())
+                await self._until(request.send_s)
                 group.create_task(self._send(request, body))
+                await asyncio.sleep(0)  # else the next body would be written before this request leaves
         return self._exchanges
+
+    async def _until(self, due_s: float) -> None:
+        while (left_s := due_s - self._now_s()) > 0:  # noqa: ASYNC110 - time itself is waited for
+            await asyncio.sleep(SURE_SHARE * left_s if left_s > SPIN_S else 0)
 
     def _now_s(self) -> float:
         return self._clock() - self._start_s

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import time
 from enum import IntFlag
 from pathlib import Path
 
@@ -13,6 +14,7 @@ PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
+AUTOGROUP_TRIES, AUTOGROUP_RETRY_S = 100, 0.02
 MNT_DETACH = 2
 SECCOMP_MODE_FILTER = 2
 SYS_MOUNT_SETATTR = 442  # the same number on every architecture
@@ -94,6 +96,23 @@ def pivot_root(new_root: str | Path, put_old: str | Path) -> None:
 def die_with_parent(signal_number: int) -> None:
     """Have the kernel send this signal when the parent *thread* ends; cleared by a change of credentials."""
     _check(_libc.prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "prctl PR_SET_PDEATHSIG")
+
+
+def rank_session(niceness: int) -> None:
+    """Weigh this process's session (autogroup, sched(7)) against others as `nice` weighs processes in one; lower only.
+
+    Where the kernel has no such groups, the process itself is weighed, and with it all that it starts.
+    """
+    for _ in range(AUTOGROUP_TRIES):
+        try:
+            Path("/proc/self/autogroup").write_text(str(niceness))
+        except BlockingIOError:  # without root, the kernel takes ten of these a second
+            time.sleep(AUTOGROUP_RETRY_S)
+        except FileNotFoundError:
+            os.nice(niceness)
+            return
+        else:
+            return
 
 
 def forbid_new_privileges() -> None:

@@ -57,6 +57,14 @@ def with_memory(limit: int):
     return change
 
 
+def test_who_requests_a_tenth_of_a_processor_stands_back(pod: Pod) -> None:
+    def change(config: cri.ContainerConfig) -> None:
+        config.linux.resources.cpu_shares = 102
+
+    says = pod.output("sh", "-c", "cat /proc/self/autogroup 2>/dev/null || nice", change=change)
+    assert says.split()[-1] == "10"
+
+
 def test_command_runs_alone_under_the_pods_name(pod: Pod) -> None:
     says = pod.output(
         "sh", "-c", "hostname; echo $HOSTNAME; ls /proc | grep -c '^[0-9]'; cat /proc/1/cmdline | tr '\\0' ' '"

@@ -26,6 +26,9 @@ HOST = "127.0.0.1"
 MODEL = "model"
 TOKEN = "knobs-token"
 
+_STAND_BACK = "from leeway_standalone.linux import rank_session; rank_session(10)"
+"""Servers go after what sends them requests, which must be on time."""
+
 _POD = """
 import json, logging, sys
 from pathlib import Path
@@ -153,7 +156,8 @@ def gateway(pods: Sequence[str], objectives_file: Path, **config: Any) -> Iterat
 @contextmanager
 def _process(code: str, arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen([sys.executable, "-c", code, arguments], env=environment) as process:
+    command = [sys.executable, "-c", _STAND_BACK + code, arguments]
+    with subprocess.Popen(command, env=environment, start_new_session=True) as process:
         try:
             yield process
         finally:

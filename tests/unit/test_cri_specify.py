@@ -10,7 +10,7 @@ from leeway_standalone.cri import api_pb2 as cri
 from leeway_standalone.cri.container import CAPABILITIES
 from leeway_standalone.cri.images import Image
 from leeway_standalone.cri.record import ContainerSpec
-from leeway_standalone.cri.specify import DEFAULT_CAPABILITIES, capabilities, specify, stop_signal
+from leeway_standalone.cri.specify import DEFAULT_CAPABILITIES, capabilities, niceness, specify, stop_signal
 
 OWN = Image(entrypoint=["leeway"], env={"PATH": "/own", "A": "image"}, version="1")
 names = st.sets(st.sampled_from([*CAPABILITIES, "ALL"]))
@@ -77,6 +77,13 @@ def test_system_calls_are_filtered_only_where_asked() -> None:
     assert not specify("c", asked, Image()).filter_system_calls
     asked.config.linux.security_context.seccomp.profile_type = cri.SecurityProfile.RuntimeDefault
     assert specify("c", asked, Image()).filter_system_calls
+
+
+@pytest.mark.parametrize(
+    ("cpu_shares", "expected"), [(0, 0), (2, 19), (51, 13), (102, 10), (512, 3), (1024, 0), (8192, 0)]
+)
+def test_who_requests_less_of_a_processor_stands_back_more(cpu_shares: int, expected: int) -> None:
+    assert niceness(cpu_shares) == expected
 
 
 def test_spec_reads_back_as_written(tmp_path: Path) -> None:

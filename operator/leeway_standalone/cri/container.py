@@ -32,6 +32,8 @@ def run_container(spec: ContainerSpec, report: int) -> NoReturn:
     """Turn this fresh process, the first of a PID namespace, into the container's; failures are written to `report`."""
     try:
         os.setsid()
+        if spec.niceness:
+            linux.rank_session(spec.niceness)
         for file in (spec.pod / "ns").iterdir():
             with file.open() as namespace:
                 linux.setns(namespace.fileno(), SHARED_NAMESPACES[file.name])

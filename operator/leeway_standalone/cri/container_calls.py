@@ -79,7 +79,7 @@ class ContainerCalls:
     async def UpdateContainerResources(
         self, request: cri.UpdateContainerResourcesRequest, _: Context
     ) -> cri.UpdateContainerResourcesResponse:
-        """Change the memory limit; CPU limits are soft here and only noted."""
+        """Change the memory limit; CPU limits are only noted, CPU requests count from the next start."""
         name, limit = request.container_id, request.linux.memory_limit_in_bytes
         self.runtime.container(name, {})
         self.runtime.catalog.update_resources(name, request.linux)

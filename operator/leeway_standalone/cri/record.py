@@ -44,6 +44,7 @@ class ContainerSpec:
     image_binds: list[str] = field(default_factory=list)
     """Directories of the machine that make up the image's environment, at the same paths, read-only."""
     log_path: str = ""
+    niceness: int = 0
     memory_limit_bytes: int = 0
     oom_score_adj: int = 0
     stop_signal: int = 15

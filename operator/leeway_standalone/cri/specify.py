@@ -1,5 +1,6 @@
 """From what the kubelet asks for to a container's spec; pure."""
 
+import math
 import os
 import signal
 
@@ -44,10 +45,21 @@ def specify(container: str, request: cri.CreateContainerRequest, image: Image) -
         mounts=sorted(map(_mount, config.mounts), key=lambda mount: mount.target.count("/")),  # outer ones first
         image_binds=image.binds,
         log_path=log_path,
+        niceness=niceness(resources.cpu_shares),
         memory_limit_bytes=resources.memory_limit_in_bytes,
         oom_score_adj=resources.oom_score_adj,
         stop_signal=stop_signal(config.stop_signal),
     )
+
+
+def niceness(cpu_shares: int) -> int:
+    """How far a container stands back when processors are short: 0 for one that requests a CPU (1024 shares) or more.
+
+    A step of niceness is a quarter of weight (sched(7)). Only root could let a container go before the machine's own.
+    """
+    if not cpu_shares:
+        return 0
+    return min(19, max(0, round(math.log(1024 / cpu_shares, 1.25))))
 
 
 def capabilities(asked: cri.Capability) -> frozenset[str]:
