@@ -48,6 +48,9 @@ class Telemetry(Model):
     goodput_rps: Reading
     """Requests a second that met their objective."""
 
+    missed: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    """Requests of the window that missed, by the reason of their verdict; reasons without any are left out."""
+
     ttft_s: dict[str, Reading] = Field(default_factory=dict)
     """95th percentile for each objective, for people."""
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from leeway_core.verdict import quantile
+from rich.console import Console
+from rich.progress import track
 from serving import MODEL, TOKEN, Running, pod, smollm2
 from serving import http as send
 
@@ -55,7 +57,7 @@ def measure(running: Running, pushes: int) -> dict[str, float]:
     connection = http.client.HTTPConnection(address.hostname or "", address.port)
     acks_ms: list[float] = []
     steps: list[int] = []
-    for generation in range(2, pushes + 2):
+    for generation in track(range(2, pushes + 2), "pushes", console=Console(stderr=True)):
         # Budgets from a half of the ceiling to the whole, so that each push changes something.
         knobs = {"generation": generation, "tokenBudget": 32 + generation % 33, "chunkSize": 64}
         started_s = time.perf_counter()

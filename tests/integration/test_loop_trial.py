@@ -8,6 +8,12 @@ from profiles import START_S, FakePrometheus, Served, models_claim, profile, soo
 
 NAMESPACE = "loop-trial"
 SYSTEM = "leeway-system"
+REASONS = {
+    "nan": "PrometheusError",
+    "stale": "ReadingsStale",
+    "error": "PrometheusError",
+    "empty": "SeriesMissing",
+}
 
 
 class Tried(Served):
@@ -81,11 +87,14 @@ def test_other_writers_and_lost_telemetry_void_their_own_trial_alone(tried: tupl
 
 def test_each_way_to_lose_prometheus_has_its_reason_and_serving_goes_on(tried: tuple[Tried, Tried]) -> None:
     profile_, _ = tried
-    for mode, reason in (("nan", "PrometheusError"), ("stale", "ReadingsStale"), ("error", "PrometheusError")):
+    for mode, reason in REASONS.items():
         profile_.prometheus.answer(mode)
         profile_.wait("TelemetryHealthy", "False", reason)
+    profile_.prometheus.stop()
+    profile_.wait("TelemetryHealthy", "False", "PrometheusError")
     profile_.wait_for_incumbent()
     assert profile_.complete()["usage"]["completion_tokens"] == 4
+    profile_.prometheus.start()
     profile_.prometheus.answer("values")
     profile_.wait("TelemetryHealthy", "True")
 
@@ -118,12 +127,13 @@ def test_without_the_tuner_the_incumbent_is_in_force_and_serving_goes_on(tried: 
         cluster.wait_ready(SYSTEM, "deployment/leeway-tuner", START_S)
 
 
-def test_killing_operator_and_tuner_in_mid_trial_ends_at_the_incumbent(tried: tuple[Tried, Tried]) -> None:
+@pytest.mark.parametrize("killed", ["operator", "tuner", "operator,tuner"])
+def test_killing_operator_and_tuner_in_mid_trial_ends_at_the_incumbent(tried: tuple[Tried, Tried], killed: str) -> None:
     profile_, _ = tried
     cluster = profile_.cluster
     profile_.wait_for_trial()
     candidate = profile_.record["candidate"]["generation"]
-    components = "app.kubernetes.io/name=leeway,app.kubernetes.io/component in (operator,tuner)"
+    components = f"app.kubernetes.io/name=leeway,app.kubernetes.io/component in ({killed})"
     cluster.kubectl("delete", "pod", "-n", SYSTEM, "-l", components, "--grace-period=1")
 
     def ended() -> bool:

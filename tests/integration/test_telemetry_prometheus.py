@@ -125,6 +125,7 @@ def test_a_window_counts_what_ended_in_it_alone(scraped: Scraped) -> None:
     assert isinstance(telemetry.attainment, Value)
     assert (telemetry.attainment.value, telemetry.attainment.samples) == (0.75, 8)
     assert telemetry.objectives == {"chat": telemetry.attainment}
+    assert telemetry.missed == {"ttft": 2}
     assert isinstance(telemetry.goodput_rps, Value)
     assert telemetry.goodput_rps.value == pytest.approx(6 / telemetry.span_s)
     assert telemetry.attainment.age_s < 3 * SCRAPE_S

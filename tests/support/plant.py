@@ -18,6 +18,8 @@ from leeway_core.snapshot import PodSeen, Snapshot, Telemetry
 SCRAPE_S, TICK_S = 5.0, 5.0
 CHAT = Objective(name="chat", ttft_ms=1000, itl_ms=100, target_percent="95")
 DOCUMENTS = Objective(name="documents", ttft_ms=10_000, itl_ms=150, target_percent="90")
+BINDING = {"chat": "itl", "documents": "ttft"}
+"""Which bound the requests of an objective break."""
 START = Knobs(
     generation=1,
     token_budget=2048,
@@ -138,6 +140,7 @@ class Plant:
             attainment=_reading(met / max(1, ended), ended),
             objectives={name: _reading(part / max(1, whole), whole) for name, (part, whole) in grown.items()},
             goodput_rps=_reading(met / (to_s - from_s), ended),
+            missed={BINDING[name]: whole - part for name, (part, whole) in grown.items() if name in BINDING},
         )
 
     def apply(self, decision: Decision) -> None:

@@ -186,6 +186,10 @@ class FakePrometheus:
         self.cluster.apply(server, service, namespace=self.namespace)
         self.cluster.wait_ready(self.namespace, self.name)
 
+    def stop(self) -> None:
+        """Delete its pod."""
+        self.cluster.kubectl("delete", "pod", self.name, "-n", self.namespace, "--grace-period=1")
+
     def answer(self, mode: str) -> None:
         """Have it answer `values`, `empty`, `nan`, `stale` or `error` from now on."""
         code = f"open('/state/mode', 'w').write({mode!r})"

@@ -53,7 +53,7 @@ def test_a_tuned_profile_ends_with_the_promoted_knobs_on_every_pod() -> None:
 
 @pytest.mark.parametrize("restart", [False, True], ids=["operator stays", "operator restarts"])
 @pytest.mark.parametrize("after_effect", [False, True], ids=["call lost", "answer lost"])
-@pytest.mark.parametrize("status", [404, 500])
+@pytest.mark.parametrize("status", [0, 403, 404, 409, 410, 422, 429, 500, 503], ids=lambda status: status or "timeout")
 def test_a_failure_at_any_call_changes_nothing_about_the_end(status: int, after_effect: bool, restart: bool) -> None:
     normal = settled()
     for number in range(1, normal.faults.calls + 1):

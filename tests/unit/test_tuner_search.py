@@ -4,10 +4,12 @@ import statistics
 
 import pytest
 from leeway_core.decision import Decision
+from leeway_tuner.binding import Binding
 from leeway_tuner.case import same
 from leeway_tuner.evidence import RISK
 from leeway_tuner.space import Space
-from leeway_tuner.state import State
+from leeway_tuner.state import Outcome, State
+from leeway_tuner.study import Search
 from leeway_tuner.tuner import deliberate
 from optuna.storages import InMemoryStorage
 from plant import RANGES, START, Attainment, Plant, indifferent, interference
@@ -59,6 +61,17 @@ def test_the_starting_knobs_stay_when_nothing_is_better() -> None:
         candidates += sum(decision.reason == "Candidate" for _, decision in tune(plant, 900))
         left += not same(plant.record.incumbent, START)
     assert left <= RISK * candidates
+
+
+@pytest.mark.parametrize(("binding", "smaller"), [("itl", True), ("ttft", False)])
+def test_the_second_look_is_where_the_bound_that_is_broken_can_be_met(binding: Binding, smaller: bool) -> None:
+    search = Search(InMemoryStorage(), "plant", "key", Space.of(RANGES), START)
+    first = search.ask(START, 1.0, (), binding)
+    assert first is not None
+    search.settle(State(outcome=Outcome(number=first.number, score=0.1)))
+    second = search.ask(START, 1.0, (first.point,), binding)
+    assert second is not None
+    assert all((there < here) is smaller for there, here in zip(second.point, first.point, strict=True))
 
 
 def test_requests_fare_better_while_it_searches_than_if_nothing_had_been_tried() -> None:

@@ -4,6 +4,7 @@ from leeway_core.decision import Evidence
 from leeway_core.knobs import Knobs
 from leeway_core.reading import Idle
 
+from leeway_tuner.binding import binding
 from leeway_tuner.case import MINIMUM_REQUESTS, Answer, Case, same
 from leeway_tuner.evidence import Window, numbers
 from leeway_tuner.state import Advice, Proposal, Trial
@@ -45,6 +46,8 @@ def _propose(case: Case, seen: Window, evidence: Evidence) -> Answer:
     cap = min(case.state.radius, _CAUTIOUS if seen.meets(case.snapshot.objectives) else _FREE)
     evidence = evidence.model_copy(update={"boldness_cap": cap})
     advice = case.state.advice
+    if advice is not None and not _allowed(case, advice.proposal, cap):
+        advice = None  # it was made while there was less to lose
     if advice is not None and case.snapshot.mode == "Recommend":
         if case.snapshot.approved_decision == advice.sequence:
             return _try(case, advice.proposal, seen, evidence)
@@ -87,6 +90,8 @@ def _start(case: Case, candidate: Knobs, number: int | None, seen: Window, evide
         f"Trying {_words(case, candidate)} in place of {_words(case, case.record.incumbent)}, "
         f"which meets {seen.total.share:.1%} of {seen.total.ended:.0f} requests"
     )
+    if held_back_by := binding(case.snapshot.telemetry):
+        message = f"{message}; most of the others break their bound of {held_back_by.upper()}"
     if number is None:
         message = f"{message}: does it still beat the starting knobs?"
     reason = "Confirm" if number is None else "Candidate"

@@ -1,7 +1,7 @@
 """Optuna at the edge: asks a study for candidates, and tells it how they fared."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import optuna
 from leeway_core.knobs import Knobs
@@ -9,11 +9,17 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
+from leeway_tuner.binding import Binding
 from leeway_tuner.space import Point, Space
 from leeway_tuner.state import Proposal, State
 
-FIRST_LOOKS = (0.5, 0.25, 0.75)
-"""Where the sampler has nothing to go by yet: along the way from the lowest token limits to the highest."""
+FIRST_LOOKS: Mapping[Binding | None, tuple[float, ...]] = {
+    None: (0.5, 0.25, 0.75),
+    "itl": (0.5, 0.25, 0.75),
+    "ttft": (0.5, 0.75, 0.25),
+}
+"""Where the sampler has nothing to go by yet: halfway from the lowest token limits to the highest, and then further
+where the bound that holds the profile back is met."""
 _TOKEN_LIMITS = {"token_budget", "prefill_heavy_chunk", "decode_heavy_chunk"}
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -32,7 +38,7 @@ class Search:
         self._study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
         trials = self._study.get_trials(deepcopy=False)
         self._study.sampler = optuna.samplers.TPESampler(
-            n_startup_trials=len(FIRST_LOOKS) + 1, seed=zlib.crc32(name.encode()) + len(trials)
+            n_startup_trials=len(FIRST_LOOKS[None]) + 1, seed=zlib.crc32(name.encode()) + len(trials)
         )
         if not trials and space.dimensions:
             start = self._nearest(space.points(starting), self._places(space.point(starting)))
@@ -42,15 +48,20 @@ class Search:
                     optuna.create_trial(params=parameters, distributions=self._distributions, value=0.0)
                 )
 
-    def ask(self, incumbent: Knobs, boldness: float, tried: Iterable[Point]) -> Proposal | None:
-        """Return what to try next, no bolder than that and not tried yet, or None if there is nothing."""
+    def ask(
+        self, incumbent: Knobs, boldness: float, tried: Iterable[Point], binding: Binding | None = None
+    ) -> Proposal | None:
+        """Return what to try next, no bolder than that and not tried yet, or None if there is nothing.
+
+        `binding` is what holds the incumbent back.
+        """
         out = {*tried, self._space.point(incumbent)}
         allowed = [
             point
             for point in self._space.points(incumbent)
             if point not in out and self._space.boldness(point, incumbent) <= boldness
         ]
-        point = self._nearest(allowed, self._wanted(incumbent)) if allowed else None
+        point = self._nearest(allowed, self._wanted(incumbent, binding)) if allowed else None
         if point is None:
             return None
         self._study.enqueue_trial(self._parameters(point))
@@ -68,12 +79,12 @@ class Search:
             elif trial.number not in in_use:
                 self._study.tell(trial.number, state=TrialState.FAIL)
 
-    def _wanted(self, incumbent: Knobs) -> tuple[float, ...]:
+    def _wanted(self, incumbent: Knobs, binding: Binding | None) -> tuple[float, ...]:
         told = len(self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) - 1
-        if told < len(FIRST_LOOKS):
+        if told < len(FIRST_LOOKS[binding]):
             here = self._places(self._space.point(incumbent))
             return tuple(
-                FIRST_LOOKS[max(told, 0)] if each.knobs[0] in _TOKEN_LIMITS else place
+                FIRST_LOOKS[binding][max(told, 0)] if each.knobs[0] in _TOKEN_LIMITS else place
                 for each, place in zip(self._space.dimensions, here, strict=True)
             )
         trial = self._study.ask(self._distributions)

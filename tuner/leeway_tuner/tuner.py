@@ -9,6 +9,7 @@ from leeway_core.decision import Decided, Decision
 from leeway_core.snapshot import Snapshot
 from optuna.storages import BaseStorage
 
+from leeway_tuner.binding import binding
 from leeway_tuner.decide import decide
 from leeway_tuner.space import Space
 from leeway_tuner.state import State
@@ -35,7 +36,8 @@ def deliberate(storage: BaseStorage, snapshot: Snapshot, state: State, now_s: fl
     search.settle(following)
     if following.wanted_boldness is None:
         return decision, following
-    proposal = search.ask(snapshot.record.incumbent, following.wanted_boldness, following.tried)
+    held_back_by = binding(snapshot.telemetry)
+    proposal = search.ask(snapshot.record.incumbent, following.wanted_boldness, following.tried, held_back_by)
     return decide(snapshot, state, now_s, proposal, exhausted=proposal is None)
 
 

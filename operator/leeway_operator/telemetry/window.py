@@ -1,6 +1,7 @@
 """Judges what Prometheus answered: pure functions from series to readings."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -55,6 +56,7 @@ def judge_window(
         attainment=_attainment(joint, age_s),
         objectives={name: _attainment(found, age_s) for name, found in counts.items()},
         goodput_rps=_reading(joint, joint.goodput_rps, age_s) if isinstance(joint, _Counts) else joint,
+        missed=_missed(alive, scope, from_s) if isinstance(joint, _Counts) else {},
         ttft_s=_quantiles("ttft", quantiles, scope, lost, age_s),
         itl_s=_quantiles("itl", quantiles, scope, lost, age_s),
     )
@@ -93,6 +95,15 @@ def _count(objective: str, alive: Sequence[Series], pods: frozenset[str], from_s
             met += grown
             goodput_rps += grown / (samples[-1][0] - samples[0][0])
     return _Counts(met, ended, goodput_rps) if measured else TooFewSamples(samples=0, age_s=0.0)
+
+
+def _missed(alive: Sequence[Series], scope: Scope, from_s: float) -> dict[str, float]:
+    """Return how many requests missed for each reason."""
+    grown: defaultdict[str, float] = defaultdict(float)
+    for series in alive:
+        if series.labels.get("result") == "missed" and series.labels.get("objective") in scope.objectives:
+            grown[series.labels.get("reason", "")] += increase(series.since(from_s))
+    return {reason: requests for reason, requests in grown.items() if reason and requests}
 
 
 def _sum(found: Iterable[_Counts | Reading]) -> _Counts | Reading:
