@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from leeway_core.objective import Objective
 from leeway_load.exchange import Exchange
 from leeway_standalone.binaries import ALL, ensure
 from leeway_standalone.standalone import Standalone
@@ -24,13 +25,14 @@ from leeway_demo import html, view
 from leeway_demo.cluster import Cluster
 from leeway_demo.comparison import compare
 from leeway_demo.history import History
+from leeway_demo.pace import PROMPT_TOKENS, Pace
 from leeway_demo.phase import Phase
 from leeway_demo.profile import held_at, manifest, objectives
 from leeway_demo.summary import succeeded, summarize
 from leeway_demo.traffic import RATE, replay, requests
 
 COMPARED_S = 90.0
-TUNING_S = 290.0
+TUNING_S = 320.0
 LOOK_EVERY_S = 2.5
 READY_TIMEOUT_S = 120.0
 KNOBS_TIMEOUT_S = 30.0
@@ -84,14 +86,25 @@ class _Demonstration:
         self._cluster = cluster
         self._sender = sender
         self._profile = profile
-        self._objectives = objectives(profile)
+        self._objectives: dict[str, Objective] = {}
+        self._rate = RATE
         self._history = History(cluster)
 
     def serve(self) -> None:
-        """Apply the profile and wait until it serves."""
+        """Apply the profile, wait until it serves, and give it the bounds that suit this machine."""
         self._cluster.apply(self._profile)
         self._cluster.wait(_is_ready, READY_TIMEOUT_S, "Ready")
-        _out.print("The profile is Ready.")
+        pace = Pace.measure(self._cluster.gateway_url)
+        self._rate = RATE / pace.slowness
+        self._profile["spec"]["objectives"] = pace.objectives(self._profile["spec"]["objectives"])
+        self._objectives = objectives(self._profile)
+        self._cluster.patch({"spec": {"objectives": self._profile["spec"]["objectives"]}})
+        self._cluster.wait(_is_ready, READY_TIMEOUT_S, "Ready")
+        gap_ms = next(iter(self._objectives.values())).itl_ms
+        _out.print(
+            f"The profile is Ready. A prompt of {PROMPT_TOKENS} tokens takes {pace.iteration_s:.2f} s here, "
+            f"so its ITL bound is {gap_ms} ms."
+        )
 
     def phases(self, setup_s: float) -> tuple[dict[str, Any], str, bool]:
         """Run the phases; return the figures, the report, and whether tuning helped."""
@@ -132,8 +145,8 @@ class _Demonstration:
         return figures, text, succeeded(figures, difference)
 
     def _phase(self, title: str, duration_s: float, *, live: bool = False) -> Phase:
-        planned = requests(duration_s, *self._objectives.values())
-        _out.print(f"Phase {title}: {len(planned)} requests, {RATE:g} a second")
+        planned = requests(duration_s, self._rate, *self._objectives.values())
+        _out.print(f"Phase {title}: {len(planned)} requests, {self._rate:.2g} a second")
         began_s = time.time()
         future = self._sender.submit(replay, planned, self._cluster.gateway_url, title)
         with Live(console=_out, auto_refresh=False, transient=True) as screen:

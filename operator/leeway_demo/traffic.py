@@ -10,13 +10,14 @@ from leeway_load.schedule import PlannedRequest, plan
 from leeway_load.trace import read_trace
 
 RATE = 1.0
-"""Requests a second: what two cores serve with time to spare, if no long prompt holds up the others."""
+"""Requests a second, at the pace that the profile is written for: what two cores serve with time to spare, if no long
+prompt holds up the others."""
 WARM_UP_S = 10.0
 """What is sent before this time of a phase finds an emptier server than the rest and does not count."""
 SHORT_TOKENS = 128
 
 
-def requests(duration_s: float, chat: Objective, documents: Objective) -> list[PlannedRequest]:
+def requests(duration_s: float, rate: float, chat: Objective, documents: Objective) -> list[PlannedRequest]:
     """Plan the load for so long: short prompts are chats, all others are documents.
 
     The trace's lengths are scaled to what a model of 135 million parameters does in a second on one core.
@@ -29,12 +30,12 @@ def requests(duration_s: float, chat: Objective, documents: Objective) -> list[P
                 classes=(TrafficClass(objective),),
                 lengths=lengths,
                 short_tokens=SHORT_TOKENS,
-                rate=RATE,
+                rate=rate,
                 duration_s=duration_s,
-                prompt_scale=0.3,
-                output_scale=0.25,
+                prompt_scale=0.6,
+                output_scale=0.4,
                 max_prompt_tokens=1600,
-                max_output_tokens=48,
+                max_output_tokens=64,
             ),
         )
 

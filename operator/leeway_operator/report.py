@@ -89,6 +89,12 @@ def _knobs(seen: Seen) -> KnobsStatus:
     )
 
 
+def _why_back(seen: Seen) -> str:
+    if seen.snapshot.mode == "Observe" and seen.snapshot.record.candidate is not None:
+        return "spec.tuning.mode is Observe, so the trial is over"
+    return "pods had other knobs than those on record"
+
+
 def _decisions(last: list[DecisionRecord], seen: Seen, now: datetime) -> list[DecisionRecord]:
     """Return the last decisions that changed or advised something, newest first."""
     decision, before = seen.decision, seen.snapshot.record
@@ -97,7 +103,7 @@ def _decisions(last: list[DecisionRecord], seen: Seen, now: datetime) -> list[De
             sequence=decision.sequence, time=now, action=decision.action, message=decision.message[:LONGEST_MESSAGE]
         )
     elif decision is None and seen.record.incumbent.generation != before.incumbent.generation:
-        why = seen.failure or "pods had other knobs than those on record"
+        why = seen.failure or _why_back(seen)
         taken = DecisionRecord(
             sequence=seen.snapshot.sequence,
             time=now,

@@ -53,7 +53,7 @@ class Search:
     ) -> Proposal | None:
         """Return what to try next, no bolder than that and not tried yet, or None if there is nothing.
 
-        `binding` is what holds the incumbent back.
+        `binding` is what holds the incumbent back: settings that can only make that worse come last.
         """
         out = {*tried, self._space.point(incumbent)}
         allowed = [
@@ -61,7 +61,8 @@ class Search:
             for point in self._space.points(incumbent)
             if point not in out and self._space.boldness(point, incumbent) <= boldness
         ]
-        point = self._nearest(allowed, self._wanted(incumbent, binding)) if allowed else None
+        helping = [point for point in allowed if self._may_help(point, incumbent, binding)]
+        point = self._nearest(helping or allowed, self._wanted(incumbent, binding)) if allowed else None
         if point is None:
             return None
         self._study.enqueue_trial(self._parameters(point))
@@ -78,6 +79,17 @@ class Search:
                 self._study.tell(trial.number, outcome.score)
             elif trial.number not in in_use:
                 self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _may_help(self, point: Point, incumbent: Knobs, binding: Binding | None) -> bool:
+        """Smaller iterations shorten the gaps between tokens, larger ones the time to the first."""
+        if binding is None:
+            return True
+        moves = [
+            there - here
+            for each, there, here in zip(self._space.dimensions, point, self._space.point(incumbent), strict=True)
+            if each.knobs[0] in _TOKEN_LIMITS
+        ]
+        return max(moves, default=0) <= 0 if binding == "itl" else min(moves, default=0) >= 0
 
     def _wanted(self, incumbent: Knobs, binding: Binding | None) -> tuple[float, ...]:
         told = len(self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) - 1
