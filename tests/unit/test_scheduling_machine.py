@@ -1,16 +1,18 @@
-"""After any storm of arrivals, cancels, knob pushes and preemptions the scheduler keeps its promises."""
+"""After any storm of arrivals, cancels, knob pushes, preemptions and swaps the scheduler keeps its promises."""
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import FinishReason, Request, RequestRejected, State
 from leeway_engine.scheduling.scheduler import Scheduler
 
-BLOCKS, BLOCK_SIZE, MOST_RUNNING = 12, 4, 5
+BLOCKS, BLOCK_SIZE, MOST_RUNNING, SWAP_BLOCKS = 12, 4, 5, 6
+KEYS = KeySpace(BLOCK_SIZE, model="m")
 CEILINGS = Ceilings(token_budget=32, chunk_size=32, running_sequences=MOST_RUNNING)
 
 
@@ -22,7 +24,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         knobs = PodKnobs(generation=1, token_budget=8, chunk_size=3, running_sequences=4)
-        self.scheduler = Scheduler(BlockPool(BLOCKS, BLOCK_SIZE), knobs, CEILINGS)
+        self.scheduler = Scheduler(BlockPool(BLOCKS, BLOCK_SIZE), knobs, CEILINGS, SWAP_BLOCKS)
         self.requests: list[Request] = []
         self.plan: Plan | None = None
         self.pushed = knobs
@@ -34,7 +36,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             with pytest.raises(RequestRejected):
                 self.scheduler.add(name, prompt, output)
         else:
-            self.requests.append(self.scheduler.add(name, prompt, output))
+            request = self.scheduler.add(name, prompt, output)
+            # All prompts begin alike, and answers go on differently.
+            KEYS.extend(request.keys, [*range(prompt), *[1000 + len(self.requests)] * output])
+            self.requests.append(request)
         return name
 
     @rule(name=consumes(names))
@@ -66,7 +71,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(self.scheduler.running) <= max(held, plan.knobs.running_sequences)
         assert all(0 < chunk.tokens <= plan.knobs.chunk_size for chunk in plan.prefills)
         for victim in plan.preempted:
-            assert all(request.order < victim.order for request in self.scheduler.running.values())
+            kept = [request for request in self.scheduler.running.values() if request not in plan.admitted]
+            assert all(request.order < victim.order for request in kept)
         if plan.admitted:
             others = len(self.scheduler.running) - 1
             assert self.scheduler.pool.free >= others, "each that may grow keeps a block to grow into"
@@ -105,10 +111,12 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert request.finish_reason is FinishReason.LENGTH
 
     @invariant()
-    def no_block_is_lost_or_shared(self) -> None:
-        held = [block for request in self.scheduler.running.values() for block in request.blocks]
-        assert len(set(held)) == len(held)
+    def no_block_is_lost(self) -> None:
+        held = {block for request in self.scheduler.running.values() for block in request.blocks}
         assert self.scheduler.pool.free + len(held) == BLOCKS
+        swapped = [block for request in self.scheduler.waiting.values() for block in request.swapped]
+        assert len(set(swapped)) == len(swapped)
+        assert self.scheduler.kv.host.free + len(swapped) == SWAP_BLOCKS
 
     @invariant()
     def the_queue_is_in_order_of_arrival(self) -> None:
@@ -123,7 +131,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert running == (request.state in (State.PREFILLING, State.DECODING))
             assert waiting == (request.state in (State.WAITING, State.PREEMPTED))
             assert running or not request.blocks
-            assert request.state is not State.PREEMPTED or request.computed == 0
+            assert request.state is not State.PREEMPTED or request.swapped or request.computed == 0
             assert (request.finish_reason is None) == (request.state is not State.FINISHED)
 
     def teardown(self) -> None:
@@ -136,7 +144,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 break
             self.scheduler.complete(self.scheduler.plan())
         assert all(request.state is State.FINISHED for request in self.requests)
-        assert self.scheduler.pool.free == BLOCKS
+        assert (self.scheduler.pool.free, self.scheduler.kv.host.free) == (BLOCKS, SWAP_BLOCKS)
 
 
 SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)

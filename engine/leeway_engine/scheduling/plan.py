@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from leeway_core.pod_knobs import PodKnobs
 
+from leeway_engine.scheduling.move import Move
 from leeway_engine.scheduling.request import Request
 
 
@@ -26,9 +27,11 @@ class Plan:
     admitted: list[Request] = field(default_factory=list)
     """Requests that hold blocks from this iteration on."""
     preempted: list[Request] = field(default_factory=list)
-    """Requests that lost their blocks and will be computed again."""
+    """Requests that lost their blocks; they will be swapped in again or computed again."""
     grown: list[Request] = field(default_factory=list)
     """Requests, beside the admitted, that got a further block."""
+    moves: list[Move] = field(default_factory=list)
+    """Copies of blocks to make, in this order, before the tokens are computed."""
 
     @property
     def prefill_tokens(self) -> int:

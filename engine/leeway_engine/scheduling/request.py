@@ -55,12 +55,25 @@ class Request:
     max_tokens: int
     order: int
     """Position among all arrivals: the earlier goes first and the latest is preempted first."""
+    slo_class: str = ""
     state: State = State.WAITING
     finish_reason: FinishReason | None = None
     generated: int = 0
     computed: int = 0
     blocks: list[int] = field(default_factory=list)
     """KV blocks held, in the order of the tokens in them."""
+    keys: list[bytes] = field(default_factory=list)
+    """Keys of the full blocks of known tokens, at least of the computed ones; none where prefixes are not reused."""
+    published: int = 0
+    """How many of the first blocks others can find."""
+    swapped: list[int] = field(default_factory=list)
+    """Blocks of the host that keep the computed tokens while the request is swapped out."""
+    reserved: int = 0
+    """Blocks that a running request is expected to need beyond those it holds, at least one."""
+    admissions: int = 0
+    """Times that it was given blocks."""
+    cached: int = 0
+    """Prompt tokens that were found computed when the request was first admitted."""
     last_turn: int = 0
     """Last iteration in which decodes had to take turns and this one got its token."""
 

@@ -7,6 +7,7 @@ from heapq import nsmallest
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 
 from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.kv_memory import KvMemory
 from leeway_engine.scheduling.plan import Chunk, Plan
 from leeway_engine.scheduling.request import FinishReason, Request, RequestRejected, State
 
@@ -14,11 +15,12 @@ from leeway_engine.scheduling.request import FinishReason, Request, RequestRejec
 class Scheduler:
     """First come, first served, within the token budget, the chunk size, the KV blocks and the running sequences."""
 
-    def __init__(self, pool: BlockPool, knobs: PodKnobs, ceilings: Ceilings) -> None:
-        """Start with knobs that the ceilings allow."""
+    def __init__(self, pool: BlockPool, knobs: PodKnobs, ceilings: Ceilings, swap_blocks: int = 0) -> None:
+        """Start with knobs that the ceilings allow, and with room for so many blocks in host memory."""
         if refusal := ceilings.refusal(knobs):
             raise ValueError(refusal)
         self.pool = pool
+        self.kv = KvMemory(pool, swap_blocks)
         self.ceilings = ceilings
         self.accepted = self.enforced = knobs
         self.running: dict[str, Request] = {}
@@ -26,7 +28,7 @@ class Scheduler:
         self.iterations = 0
         self._arrivals = 0
 
-    def add(self, request_id: str, prompt_tokens: int, max_tokens: int) -> Request:
+    def add(self, request_id: str, prompt_tokens: int, max_tokens: int, slo_class: str = "") -> Request:
         """Queue a request; what could not run even alone is refused at once."""
         if request_id in self.running or request_id in self.waiting:
             raise RequestRejected("duplicate_id", f"a request {request_id} is already here")
@@ -39,7 +41,7 @@ class Scheduler:
                 f"the {capacity} tokens of KV cache that this pod has; shorten one of them",
             )
         self._arrivals += 1
-        request = Request(request_id, prompt_tokens, max_tokens, order=self._arrivals)
+        request = Request(request_id, prompt_tokens, max_tokens, order=self._arrivals, slo_class=slo_class)
         self.waiting[request_id] = request
         return request
 
@@ -84,10 +86,14 @@ class Scheduler:
     def complete(self, plan: Plan, stopped: Collection[Request] = ()) -> None:
         """Book what the plan ran. `stopped` are the requests whose new token ends them."""
         sampled = list(plan.decodes)
+        block_size = self.pool.block_size
         for request in plan.decodes:
             request.computed += 1
+            if request.computed % block_size == 0:
+                self.kv.book(request)
         for request, tokens in plan.prefills:
             request.computed += tokens
+            self.kv.book(request)
             if request.pending == 0:
                 sampled.append(request)
         for request in sampled:
@@ -122,17 +128,20 @@ class Scheduler:
         """Give a decode its next block; where none is free, the latest arrived lose theirs, at worst itself."""
         while not self.pool.free:
             victim = max(self.running.values(), key=lambda running: running.order)
-            self._preempt(victim)
-            plan.preempted.append(victim)
+            self._preempt(plan, victim)
             if victim is request:
                 return
-        request.blocks += self.pool.take(1)
+        self.kv.grow(request)
         plan.grown.append(request)
 
-    def _preempt(self, request: Request) -> None:
+    def _preempt(self, plan: Plan, request: Request) -> None:
+        """Take a request's blocks; its tokens go to host memory where that has room, else they are computed again."""
         request.move_to(State.PREEMPTED)
-        self.pool.give_back(request.blocks)
-        request.computed = 0
+        plan.preempted.append(request)
+        if self.kv.can_swap(request):
+            plan.moves += self.kv.swap_out(request)
+        else:
+            self.kv.drop(request)
         del self.running[request.request_id]
         self.waiting[request.request_id] = request
         self.waiting.move_to_end(request.request_id, last=False)
@@ -143,16 +152,15 @@ class Scheduler:
         return tokens
 
     def _next_fits(self) -> bool:
-        """Whether the head of the queue fits, with a block to spare for each request that may soon need one."""
+        """Whether the head of the queue fits."""
         if len(self.running) >= self.enforced.running_sequences:
             return False
-        request = next(iter(self.waiting.values()))
-        return self.pool.blocks_for(request.known) + len(self.running) <= self.pool.free
+        return self.kv.fits(next(iter(self.waiting.values())))
 
     def _admit(self, plan: Plan) -> Request:
         _, request = self.waiting.popitem(last=False)
         request.move_to(State.PREFILLING)
-        request.blocks += self.pool.take(self.pool.blocks_for(request.known))
+        plan.moves += self.kv.admit(request)
         self.running[request.request_id] = request
         plan.admitted.append(request)
         return request
@@ -160,6 +168,6 @@ class Scheduler:
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.move_to(State.FINISHED)
         request.finish_reason = reason
-        self.pool.give_back(request.blocks)
+        self.kv.release(request)
         self.running.pop(request.request_id, None)
         self.waiting.pop(request.request_id, None)
