@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +13,9 @@ from leeway_engine.messages import EngineStats, GenerationRequest, Iteration, To
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kv_cache import KvCache
 from leeway_engine.runner import ModelRunner
+from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.move import Way
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import Request, RequestRejected
 from leeway_engine.scheduling.scheduler import Scheduler
@@ -28,6 +31,12 @@ class EngineOptions:
     block_size: int = 16
     context: int | None = None
     """Most tokens of prompt and output together; None takes what the model was trained for."""
+    prefix_reuse: bool = True
+    """Whether requests take the KV of prompts that begin alike from each other."""
+    swap_blocks: int = 0
+    """KV blocks that host memory has room for, to keep those of preempted requests."""
+    model: str = ""
+    """Name of the weights and their type, of which the KV of a prompt is made."""
 
 
 @dataclass(slots=True)
@@ -37,6 +46,7 @@ class _Generation:
     request: GenerationRequest
     token_ids: list[int]
     seed: int
+    keys: KeySpace
 
 
 class Engine:
@@ -51,12 +61,21 @@ class Engine:
         self.context = min(options.context or config.context, config.context)
         self._clock = clock
         pool = BlockPool(options.kv_blocks, options.block_size)
-        self._scheduler = Scheduler(pool, options.knobs, options.ceilings)
+        self._scheduler = Scheduler(pool, options.knobs, options.ceilings, options.swap_blocks)
         self._rows = BatchRows(options.ceilings.running_sequences, self.context, options.block_size)
-        cache = KvCache(config, options.kv_blocks, options.block_size, weight.dtype, str(weight.device))
-        self._runner = ModelRunner(decoder, cache, self._rows)
+        self._cache = KvCache(
+            config,
+            options.kv_blocks,
+            options.block_size,
+            weight.dtype,
+            str(weight.device),
+            swap_blocks=options.swap_blocks,
+        )
+        self._runner = ModelRunner(decoder, self._cache, self._rows)
+        self._options = options
         self._generations: dict[Request, _Generation] = {}
         self._prefill_tokens = self._decode_tokens = self._preemptions = 0
+        self._moved: Counter[Way] = Counter()
         self._last = Iteration()
         self._busy_since_s: float | None = None
 
@@ -80,10 +99,12 @@ class Engine:
                 f"the prompt of {len(prompt)} tokens and max_tokens {request.max_tokens} are together over "
                 f"the context of {self.context} tokens; shorten one of them",
             )
-        scheduled = self._scheduler.add(request.request_id, len(prompt), request.max_tokens)
+        scheduled = self._scheduler.add(request.request_id, len(prompt), request.max_tokens, request.slo_class)
         seed = request.sampling.seed
         seed = secrets.randbits(64) if seed is None else seed % 2**64
-        self._generations[scheduled] = _Generation(request, prompt, seed)
+        keys = KeySpace(self._options.block_size, model=self._options.model, salt=request.cache_salt)
+        self._generations[scheduled] = _Generation(request, prompt, seed, keys)
+        self._extend_keys(scheduled)
 
     def cancel(self, request_id: str) -> None:
         """End a request at once and free what it holds; unknown or ended ones are ignored."""
@@ -109,6 +130,7 @@ class Engine:
         for request in plan.admitted:
             generation = self._generations[request]
             self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
+        self._cache.move(plan.moves)
         sampled = self._runner.run(plan)
         stopped = {r for r, token_id in sampled if token_id in self._generations[r].request.stop_token_ids}
         self._scheduler.complete(plan, stopped)
@@ -130,15 +152,33 @@ class Engine:
             decode_tokens=self._decode_tokens,
             preemptions=self._preemptions,
             last=self._last,
+            kv_blocks_cached=scheduler.pool.cached,
+            prefix_queried_tokens=scheduler.kv.queried_tokens,
+            prefix_hit_tokens=scheduler.kv.hit_tokens,
+            swapped_out_blocks=self._moved[Way.OUT],
+            swapped_in_blocks=self._moved[Way.IN],
         )
 
     def _event(self, request: Request, token_id: int) -> TokenEvent:
         self._generations[request].token_ids.append(token_id)
         if request.finish_reason is not None:
             self._forget(request)
+        else:
+            self._extend_keys(request)
         return TokenEvent(
-            request.request_id, (token_id,), request.finish_reason, request.prompt_tokens, request.generated
+            request_id=request.request_id,
+            token_ids=(token_id,),
+            finish_reason=request.finish_reason,
+            prompt_tokens=request.prompt_tokens,
+            output_tokens=request.generated,
+            cached_tokens=request.cached,
         )
+
+    def _extend_keys(self, request: Request) -> None:
+        """Give the request the keys of its full blocks, of all that it knows: they are published once computed."""
+        if self._options.prefix_reuse and request.known // self._options.block_size > len(request.keys):
+            generation = self._generations[request]
+            generation.keys.extend(request.keys, generation.token_ids)
 
     def _forget(self, request: Request) -> None:
         del self._generations[request]
@@ -154,6 +194,7 @@ class Engine:
             preempted=len(plan.preempted),
             knobs_generation=plan.knobs.generation,
         )
+        self._moved.update(move.way for move in plan.moves)
         self._busy_since_s = ended_s if self.has_work else None
         self._prefill_tokens += self._last.prefill_tokens
         self._decode_tokens += self._last.decode_tokens

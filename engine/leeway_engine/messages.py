@@ -38,6 +38,8 @@ class GenerationRequest:
     arrival_s: float = 0.0
     tenant: str = ""
     slo_class: str = ""
+    cache_salt: str = ""
+    """Only requests of the same salt share the KV of equal prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class TokenEvent:
     finish_reason: FinishReason | None
     prompt_tokens: int
     output_tokens: int
+    cached_tokens: int = 0
+    """Prompt tokens that were not computed for this request, as their keys and values were there already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +76,18 @@ class EngineStats:
     waiting: int
     waiting_tokens: int
     kv_blocks_free: int
+    """Blocks that no request holds, `kv_blocks_cached` among them."""
     kv_blocks_total: int
     iterations: int
     prefill_tokens: int
     decode_tokens: int
     preemptions: int
     last: Iteration = field(default_factory=Iteration)
+    kv_blocks_cached: int = 0
+    """Blocks that no request holds, with tokens in them that may be found again."""
+    prefix_queried_tokens: int = 0
+    """Prompt tokens of the requests admitted so far."""
+    prefix_hit_tokens: int = 0
+    """How many of them were found computed."""
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0

@@ -124,6 +124,7 @@ class Api:
             arrival_s=time.monotonic(),
             tenant=request.headers.get(TENANT_HEADER, ""),
             slo_class=request.headers.get(OBJECTIVE_HEADER, ""),
+            cache_salt=body.cache_salt or "",
         )
         with self._engine.stream(generation) as stream:
             text = pieces(stream, Detokenizer(self._text.tokenizer), StopStrings(body.stop or ()))

@@ -120,7 +120,16 @@ def load_engine(config: EngineConfig) -> Engine:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     decoder = load_decoder(config.model, getattr(torch, config.dtype), config.device)
-    options = EngineOptions(config.kv_blocks, config.knobs, config.ceilings, config.block_size, config.context)
+    options = EngineOptions(
+        config.kv_blocks,
+        config.knobs,
+        config.ceilings,
+        config.block_size,
+        config.context,
+        config.prefix_reuse,
+        config.swap_blocks,
+        model=f"{config.model.name}:{config.dtype}",
+    )
     return Engine(decoder, options)
 
 

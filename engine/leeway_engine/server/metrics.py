@@ -77,7 +77,8 @@ class ServerMetrics(Collector):
         yield GaugeMetricFamily("leeway_engine_waiting_requests", "Requests in the queue", stats.waiting)
         yield GaugeMetricFamily("leeway_engine_waiting_tokens", "Tokens to prefill in the queue", stats.waiting_tokens)
         blocks = GaugeMetricFamily("leeway_engine_kv_blocks", "Blocks of the KV cache", labels=("state",))
-        blocks.add_metric(("free",), stats.kv_blocks_free)
+        blocks.add_metric(("free",), stats.kv_blocks_free - stats.kv_blocks_cached)
+        blocks.add_metric(("cached",), stats.kv_blocks_cached)
         blocks.add_metric(("used",), stats.kv_blocks_total - stats.kv_blocks_free)
         yield blocks
         tokens = CounterMetricFamily("leeway_engine_scheduled_tokens", "Tokens computed", labels=("phase",))
@@ -85,6 +86,18 @@ class ServerMetrics(Collector):
         tokens.add_metric(("decode",), stats.decode_tokens)
         yield tokens
         yield CounterMetricFamily("leeway_engine_preemptions", "Requests that lost their KV blocks", stats.preemptions)
+        yield CounterMetricFamily(
+            "leeway_engine_prefix_queried_tokens", "Prompt tokens of admitted requests", stats.prefix_queried_tokens
+        )
+        yield CounterMetricFamily(
+            "leeway_engine_prefix_hit_tokens", "Prompt tokens that were found computed", stats.prefix_hit_tokens
+        )
+        swapped = CounterMetricFamily(
+            "leeway_engine_swapped_blocks", "KV blocks moved out to host memory and in again", labels=("way",)
+        )
+        swapped.add_metric(("out",), stats.swapped_out_blocks)
+        swapped.add_metric(("in",), stats.swapped_in_blocks)
+        yield swapped
 
     def _counter(self, name: str, text: str, label: str) -> Counter:
         return Counter(f"leeway_engine_{name}", text, (label,), registry=self.registry)
