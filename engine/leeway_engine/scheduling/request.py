@@ -99,8 +99,8 @@ class Request:
     """Iteration of its last admission."""
     last_scheduled: int = 0
     """Last iteration in which it got tokens."""
-    level: int | None = None
-    """Level in the feedback queues; None before it joined them."""
+    level: int = -1
+    """Level in the feedback queues, 0 the highest; -1 before it joined them."""
     level_service: int = 0
     """Service after which its quantum in that level began."""
     token_charge: float = 0.0

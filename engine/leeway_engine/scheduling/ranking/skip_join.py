@@ -46,7 +46,7 @@ class SkipJoinRanking(Ranking):
     def _level(self, request: Request) -> int:
         """Return a request's level now, and keep it with the request."""
         lowest = self._settings.levels - 1
-        if request.level is None:
+        if request.level < 0:
             request.level = 0
             while request.level < lowest and self._quantum(request.level) < request.pending:
                 request.level += 1
