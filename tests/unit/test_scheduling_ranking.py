@@ -22,6 +22,7 @@ from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import Request
 from leeway_engine.scheduling.scheduler import Scheduler
 from pydantic import ValidationError
+from two_clients import TWO_CLIENT_BOUND, two_client_gaps
 
 BLOCK_SIZE = 4
 FAIR = Policies(ranking=TokenCounters(), growth=Growth(reserve="all"))
@@ -204,38 +205,12 @@ def test_between_two_backlogged_tenants_the_difference_in_service_is_bounded(
                 assert most[f, g] - least[f, g] <= bound
 
 
-def two_client_run(policies: Policies, seconds: int) -> list[float]:
-    """Difference in service of two backlogged clients, 90 and 180 requests a minute of 256 + 256 tokens, M = 10,000."""
-    knobs = PodKnobs(generation=1, token_budget=4096, chunk_size=4096, running_sequences=64, policies=policies)
-    ceilings = Ceilings(token_budget=4096, chunk_size=4096, running_sequences=64)
-    engine = Scheduler(BlockPool(625, 16), knobs, ceilings)
-    served = {"slow": 0.0, "fast": 0.0}
-    came = {"slow": 0, "fast": 0}
-    gaps = []
-    now_s = 0.0
-    while now_s < seconds:
-        for tenant, per_minute in (("slow", 90), ("fast", 180)):
-            while came[tenant] * 60 / per_minute <= now_s:
-                came[tenant] += 1
-                engine.add(f"{tenant} {came[tenant]}", 256, 256, tenant=tenant)
-        plan = engine.plan(now_s)
-        for request in plan.admitted:
-            served[request.account.tenant] += request.prompt_tokens
-        before = [(request, request.generated) for request in [*plan.decodes, *(r for r, _ in plan.prefills)]]
-        engine.complete(plan)
-        for request, generated in before:
-            served[request.account.tenant] += 2 * (request.generated - generated)
-        now_s += 0.02 + 0.0001 * plan.tokens
-        gaps.append(abs(served["slow"] - served["fast"]))
-    return gaps
-
-
 def test_the_published_run_of_two_clients_stays_within_the_bound_and_first_come_does_not_even_out() -> None:
-    fair, unfair = two_client_run(FAIR, 150), two_client_run(FAIR.model_copy(update={"ranking": FirstCome()}), 150)
-    assert max(fair) <= 40_000
+    fair, unfair = two_client_gaps(TokenCounters(), 150), two_client_gaps(FirstCome(), 150)
+    assert max(fair) <= TWO_CLIENT_BOUND == 40_000
     half = len(unfair) // 2
     assert unfair[-1] > 1.8 * unfair[half], "first come, first served grows with time"
-    assert unfair[-1] > 40_000
+    assert unfair[-1] > TWO_CLIENT_BOUND
 
 
 def test_a_tenant_that_comes_back_is_lifted_and_gets_no_burst() -> None:
