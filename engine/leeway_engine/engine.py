@@ -42,10 +42,8 @@ class _Generation:
 class Engine:
     """Schedules, runs and samples in the caller's thread; no call takes longer than an iteration."""
 
-    def __init__(
-        self, decoder: Decoder, options: EngineOptions, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        """Allocate the KV cache."""
+    def __init__(self, decoder: Decoder, options: EngineOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        """Allocate the KV cache. `clock` is the one of the requests' `arrival_s`, in seconds."""
         config, weight = decoder.config, decoder.embedding.weight
         self.vocabulary = config.vocabulary
         self.context = min(options.context or config.context, config.context)
@@ -66,7 +64,7 @@ class Engine:
         return bool(self._generations)
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a request, or raise RequestRejected if it can never be served."""
+        """Queue a request, or raise RequestRejected if it can never be served, or not now."""
         prompt = list(request.prompt_token_ids)
         if not prompt or min(prompt) < 0 or max(prompt) >= self.vocabulary:
             raise RequestRejected(
@@ -80,7 +78,16 @@ class Engine:
                 f"the prompt of {len(prompt)} tokens and max_tokens {request.max_tokens} are together over "
                 f"the context of {self.context} tokens; shorten one of them",
             )
-        scheduled = self._scheduler.add(request.request_id, len(prompt), request.max_tokens)
+        scheduled = self._scheduler.add(
+            request.request_id,
+            len(prompt),
+            request.max_tokens,
+            arrival_s=request.arrival_s,
+            tenant=request.tenant,
+            slo_class=request.slo_class,
+            priority=request.priority,
+            deadline_s=request.deadline_s,
+        )
         seed = request.sampling.seed
         seed = secrets.randbits(64) if seed is None else seed % 2**64
         self._generations[scheduled] = _Generation(request, prompt, seed)
@@ -103,16 +110,17 @@ class Engine:
         if not self.has_work:
             return []
         started_s = self._clock()
-        plan = self._scheduler.plan()
+        plan = self._scheduler.plan(started_s)
+        events = [self._ended(request) for request in plan.rejected]
         for request in plan.preempted:
             self._rows.leave(request)
         for request in plan.admitted:
             generation = self._generations[request]
             self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
-        sampled = self._runner.run(plan)
+        sampled = self._runner.run(plan) if plan.tokens else []
         stopped = {r for r, token_id in sampled if token_id in self._generations[r].request.stop_token_ids}
         self._scheduler.complete(plan, stopped)
-        events = [self._event(request, token_id) for request, token_id in sampled]
+        events += [self._event(request, token_id) for request, token_id in sampled]
         self._observe(plan, started_s)
         return events
 
@@ -122,7 +130,7 @@ class Engine:
         return EngineStats(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
-            waiting_tokens=sum(request.pending for request in scheduler.waiting.values()),
+            waiting_tokens=scheduler.waiting_tokens,
             kv_blocks_free=scheduler.pool.free,
             kv_blocks_total=scheduler.pool.total,
             iterations=scheduler.iterations,
@@ -140,6 +148,10 @@ class Engine:
             request.request_id, (token_id,), request.finish_reason, request.prompt_tokens, request.generated
         )
 
+    def _ended(self, request: Request) -> TokenEvent:
+        self._forget(request)
+        return TokenEvent(request.request_id, (), request.finish_reason, request.prompt_tokens, request.generated)
+
     def _forget(self, request: Request) -> None:
         del self._generations[request]
         self._rows.leave(request)
@@ -153,7 +165,9 @@ class Engine:
             decode_tokens=len(plan.decodes),
             preempted=len(plan.preempted),
             knobs_generation=plan.knobs.generation,
+            predicted_s=plan.predicted_s,
         )
+        self._scheduler.observe(plan, self._last.seconds)
         self._busy_since_s = ended_s if self.has_work else None
         self._prefill_tokens += self._last.prefill_tokens
         self._decode_tokens += self._last.decode_tokens

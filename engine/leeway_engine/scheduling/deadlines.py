@@ -23,10 +23,10 @@ class Deadlines:
         self._due: list[tuple[float, int, Request]] = []
         self._serial = count()
 
-    def watch(self, request: Request, now_s: float) -> None:
+    def watch(self, request: Request) -> None:
         """Watch a request from its arrival on."""
         if request.deadline_s is not None:
-            self._push(request, request.deadline_s, now_s)
+            self._look_at(request, self._due_s(request, request.deadline_s))
 
     def unreachable(self, now_s: float) -> Iterator[Request]:
         """Yield, once each, the requests still without any service that cannot meet their deadline any more."""
@@ -37,9 +37,12 @@ class Deadlines:
             if self._outlook.reach(request, now_s) is Reach.UNREACHABLE:
                 yield request
             else:
-                self._push(request, request.deadline_s, now_s)
+                # At an exact tie it is not out of reach yet, and the next look must be later than this one.
+                due_s = self._due_s(request, request.deadline_s)
+                self._look_at(request, max(due_s, now_s + _LEAST_WAIT_S))
 
-    def _push(self, request: Request, deadline_s: float, now_s: float) -> None:
-        least_s = self._outlook.remaining_s(request) * (1 - self._outlook.doubt)
-        # An exact tie is not out of reach yet, so the next look must be later than now.
-        heappush(self._due, (max(deadline_s - least_s, now_s) + _LEAST_WAIT_S, next(self._serial), request))
+    def _due_s(self, request: Request, deadline_s: float) -> float:
+        return deadline_s - self._outlook.remaining_s(request) * (1 - self._outlook.doubt)
+
+    def _look_at(self, request: Request, time_s: float) -> None:
+        heappush(self._due, (time_s, next(self._serial), request))

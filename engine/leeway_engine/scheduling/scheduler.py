@@ -48,10 +48,7 @@ class Scheduler:
         self._lengths = OutputLengths()
         self._outlook = Outlook(self.predictor, self._lengths, knobs)
         self._kv = KvLimit(pool, self._lengths)
-        self._deadlines = Deadlines(self._outlook)
         self._queue = WaitQueue(ranking_of(knobs.policies.ranking, self._outlook, self.tenants))
-        self._admission = Admission(None)
-        self._victims: VictimChoice | None = None
         self._arrivals = 0
         self._expected_tokens = 0
         self._now_s = 0.0
@@ -106,7 +103,8 @@ class Scheduler:
         self._now_s = max(self._now_s, arrival_s)
         self.tenants.queued(request)
         self._queue.add(request, self.iterations, self._now_s)
-        self._deadlines.watch(request, self._now_s)
+        if self.enforced.policies.slack is not None:
+            self._deadlines.watch(request)
         return request
 
     def cancel(self, request_id: str) -> Request | None:
@@ -226,6 +224,10 @@ class Scheduler:
         protection, victim = policies.protection, policies.victim
         self._queue.overdue_iterations = None if protection is None else protection.overdue_iterations
         self._admission = Admission(policies.admission)
+        self._deadlines = Deadlines(self._outlook)
+        if policies.slack is not None:
+            for request in self.waiting.values():
+                self._deadlines.watch(request)
         self._victims = None if victim is None else VictimChoice(victim, self._outlook, self.tenants)
 
     def _give_up_deadlines(self, plan: Plan) -> None:
