@@ -46,16 +46,14 @@ class _Generation:
     request: GenerationRequest
     token_ids: list[int]
     seed: int
-    keys: KeySpace
+    space: KeySpace
 
 
 class Engine:
     """Schedules, runs and samples in the caller's thread; no call takes longer than an iteration."""
 
-    def __init__(
-        self, decoder: Decoder, options: EngineOptions, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        """Allocate the KV cache."""
+    def __init__(self, decoder: Decoder, options: EngineOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        """Allocate the KV cache. `clock` is the one of the requests' `arrival_s`, in seconds."""
         config, weight = decoder.config, decoder.embedding.weight
         self.vocabulary = config.vocabulary
         self.context = min(options.context or config.context, config.context)
@@ -85,7 +83,7 @@ class Engine:
         return bool(self._generations)
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a request, or raise RequestRejected if it can never be served."""
+        """Queue a request, or raise RequestRejected if it can never be served, or not now."""
         prompt = list(request.prompt_token_ids)
         if not prompt or min(prompt) < 0 or max(prompt) >= self.vocabulary:
             raise RequestRejected(
@@ -99,12 +97,24 @@ class Engine:
                 f"the prompt of {len(prompt)} tokens and max_tokens {request.max_tokens} are together over "
                 f"the context of {self.context} tokens; shorten one of them",
             )
-        scheduled = self._scheduler.add(request.request_id, len(prompt), request.max_tokens, request.slo_class)
+        space = KeySpace(self._options.block_size, model=self._options.model, salt=request.cache_salt)
+        keys: list[bytes] = []
+        if self._options.prefix_reuse:
+            space.extend(keys, prompt)
+        scheduled = self._scheduler.add(
+            request.request_id,
+            len(prompt),
+            request.max_tokens,
+            arrival_s=request.arrival_s,
+            tenant=request.tenant,
+            slo_class=request.slo_class,
+            priority=request.priority,
+            deadline_s=request.deadline_s,
+            keys=keys,
+        )
         seed = request.sampling.seed
         seed = secrets.randbits(64) if seed is None else seed % 2**64
-        keys = KeySpace(self._options.block_size, model=self._options.model, salt=request.cache_salt)
-        self._generations[scheduled] = _Generation(request, prompt, seed, keys)
-        self._extend_keys(scheduled)
+        self._generations[scheduled] = _Generation(request, prompt, seed, space)
 
     def cancel(self, request_id: str) -> None:
         """End a request at once and free what it holds; unknown or ended ones are ignored."""
@@ -124,17 +134,18 @@ class Engine:
         if not self.has_work:
             return []
         started_s = self._clock()
-        plan = self._scheduler.plan()
+        plan = self._scheduler.plan(started_s)
+        events = [self._ended(request) for request in plan.rejected]
         for request in plan.preempted:
             self._rows.leave(request)
         for request in plan.admitted:
             generation = self._generations[request]
             self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
-        self._cache.move(plan.moves)
-        sampled = self._runner.run(plan)
+        self._move(plan)
+        sampled = self._runner.run(plan) if plan.tokens else []
         stopped = {r for r, token_id in sampled if token_id in self._generations[r].request.stop_token_ids}
         self._scheduler.complete(plan, stopped)
-        events = [self._event(request, token_id) for request, token_id in sampled]
+        events += [self._event(request, token_id) for request, token_id in sampled]
         self._observe(plan, started_s)
         return events
 
@@ -144,7 +155,7 @@ class Engine:
         return EngineStats(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
-            waiting_tokens=sum(request.pending for request in scheduler.waiting.values()),
+            waiting_tokens=scheduler.waiting_tokens,
             kv_blocks_free=scheduler.pool.free,
             kv_blocks_total=scheduler.pool.total,
             iterations=scheduler.iterations,
@@ -158,6 +169,14 @@ class Engine:
             swapped_out_blocks=self._moved[Way.OUT],
             swapped_in_blocks=self._moved[Way.IN],
         )
+
+    def _move(self, plan: Plan) -> None:
+        """Copy the blocks that the plan moves, and let the scheduler know what that costs."""
+        if plan.moves:
+            started_s = self._clock()
+            self._cache.move(plan.moves)
+            self._scheduler.swap_cost.observe(len(plan.moves), self._clock() - started_s)
+            self._moved.update(move.way for move in plan.moves)
 
     def _event(self, request: Request, token_id: int) -> TokenEvent:
         self._generations[request].token_ids.append(token_id)
@@ -175,10 +194,14 @@ class Engine:
         )
 
     def _extend_keys(self, request: Request) -> None:
-        """Give the request the keys of its full blocks, of all that it knows: they are published once computed."""
-        if self._options.prefix_reuse and request.known // self._options.block_size > len(request.keys):
+        """Give the request the key of a block that its new token fills; the block is published once computed."""
+        if self._options.prefix_reuse and request.known % self._options.block_size == 0:
             generation = self._generations[request]
-            generation.keys.extend(request.keys, generation.token_ids)
+            generation.space.extend(request.keys, generation.token_ids)
+
+    def _ended(self, request: Request) -> TokenEvent:
+        self._forget(request)
+        return TokenEvent(request.request_id, (), request.finish_reason, request.prompt_tokens, request.generated)
 
     def _forget(self, request: Request) -> None:
         del self._generations[request]
@@ -193,8 +216,9 @@ class Engine:
             decode_tokens=len(plan.decodes),
             preempted=len(plan.preempted),
             knobs_generation=plan.knobs.generation,
+            predicted_s=plan.predicted_s,
         )
-        self._moved.update(move.way for move in plan.moves)
+        self._scheduler.observe(plan, self._last.seconds)
         self._busy_since_s = ended_s if self.has_work else None
         self._prefill_tokens += self._last.prefill_tokens
         self._decode_tokens += self._last.decode_tokens

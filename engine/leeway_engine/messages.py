@@ -36,15 +36,22 @@ class GenerationRequest:
     sampling: Sampling = Sampling()
     stop_token_ids: frozenset[int] = frozenset()
     arrival_s: float = 0.0
+    """Time of arrival on the engine's clock, in seconds."""
     tenant: str = ""
     slo_class: str = ""
     cache_salt: str = ""
     """Only requests of the same salt share the KV of equal prompts."""
+    priority: int = 0
+    deadline_s: float | None = None
+    """Time by which the last token is due, on the clock of `arrival_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """New tokens of a request; a stop token is among them. With a finish reason it is the request's last event."""
+    """New tokens of a request; a stop token is among them. With a finish reason it is the request's last event.
+
+    A request that is given up before its first token, as it cannot meet its deadline, ends without tokens.
+    """
 
     request_id: str
     token_ids: tuple[int, ...]
@@ -66,6 +73,8 @@ class Iteration:
     decode_tokens: int = 0
     preempted: int = 0
     knobs_generation: int = 0
+    predicted_s: float = 0.0
+    """Duration that was predicted for it; 0 before there is a prediction."""
 
 
 @dataclass(frozen=True, slots=True)

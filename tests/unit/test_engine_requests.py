@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_core.policies import Policies, Slack
 from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent
 from leeway_engine.model.decoder import Decoder
@@ -168,3 +169,27 @@ def test_requests_without_a_seed_differ(engine: Engine) -> None:
         engine.add(request(name, sampling=Sampling(temperature=2), max_tokens=30))
     events = drain(engine)
     assert tokens(events["a"]) != tokens(events["b"])
+
+
+def test_a_request_that_cannot_meet_its_deadline_ends_without_tokens_and_leaves_nothing(decoder: Decoder) -> None:
+    knobs = KNOBS.model_copy(update={"policies": Policies(slack=Slack(unreachable="reject"))})
+    engine = Engine(decoder, EngineOptions(kv_blocks=12, knobs=knobs, ceilings=CEILINGS), clock=lambda: 100.0)
+    late = GenerationRequest("late", (1, 2, 3), 4, GREEDY, arrival_s=90.0, deadline_s=99.0)
+    engine.add(late)
+    engine.add(request("a"))
+    events = drain(engine)
+    assert events["late"] == [TokenEvent("late", (), FinishReason.REJECTED, 3, 0)]
+    assert len(tokens(events["a"])) == 6
+    engine.add(late)
+    assert [event.finish_reason for event in engine.step()] == [FinishReason.REJECTED]
+    assert (engine.has_work, engine.stats().kv_blocks_free) == (False, 12)
+
+
+def test_iterations_are_predicted_once_some_were_seen(engine: Engine) -> None:
+    for number in range(6):
+        engine.add(request(str(number), max_tokens=12))
+    engine.step()
+    assert engine.stats().last.predicted_s == 0.0
+    while engine.has_work:
+        engine.step()
+    assert engine.stats().last.predicted_s > 0.0

@@ -1,4 +1,4 @@
-"""KV blocks: what is shared, what is evicted, what is copied, what is kept free, and how long answers become."""
+"""KV blocks: what is shared, what is evicted, what is copied, what is swapped out and what is kept free."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_core.policies import AdmissionLimits, Growth, Policies
 from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.move import Way
-from leeway_engine.scheduling.output_lengths import WINDOW, OutputLengths
 from leeway_engine.scheduling.plan import Plan
-from leeway_engine.scheduling.request import Request, State
+from leeway_engine.scheduling.request import Request, RequestRejected, State
 from leeway_engine.scheduling.scheduler import Scheduler
 
 SIZE = 4
@@ -20,14 +20,22 @@ CEILINGS = Ceilings(token_budget=64, chunk_size=64, running_sequences=8)
 SPACE = KeySpace(SIZE, model="m")
 
 
-def scheduler(blocks: int = 32, swap_blocks: int = 0, chunk: int = 64) -> Scheduler:
-    return Scheduler(BlockPool(blocks, SIZE), KNOBS.model_copy(update={"chunk_size": chunk}), CEILINGS, swap_blocks)
+def scheduler(
+    blocks: int = 32,
+    swap_blocks: int = 0,
+    chunk: int = 64,
+    growth: Growth | None = None,
+    policies: Policies | None = None,
+) -> Scheduler:
+    policies = policies or Policies(growth=growth or Growth())
+    knobs = KNOBS.model_copy(update={"chunk_size": chunk, "policies": policies})
+    return Scheduler(BlockPool(blocks, SIZE), knobs, CEILINGS, swap_blocks)
 
 
 def add(engine: Scheduler, name: str, prompt: Sequence[int], output: int = 2, salt: str = "") -> Request:
-    request = engine.add(name, len(prompt), output)
-    KeySpace(SIZE, model="m", salt=salt).extend(request.keys, prompt)
-    return request
+    keys: list[bytes] = []
+    KeySpace(SIZE, model="m", salt=salt).extend(keys, prompt)
+    return engine.add(name, len(prompt), output, keys=keys)
 
 
 def step(engine: Scheduler, times: int = 1) -> Plan:
@@ -240,55 +248,44 @@ def test_without_room_in_host_memory_the_victim_is_computed_again() -> None:
 
 
 def test_room_is_kept_for_the_growth_that_earlier_answers_teach() -> None:
-    engine = scheduler(blocks=12)
-    for number in range(4):
+    engine = scheduler(blocks=12, growth=Growth(reserve="expected", quantile_percent=75))
+    for number in range(8):
         engine.add(f"before{number}", 1, 24)
         drain(engine)
-    first, second = engine.add("first", 4, 24), engine.add("second", 4, 24)
+    first, second = engine.add("first", 4, 40), engine.add("second", 4, 40)
     step(engine)
     assert (first.state, second.state) == (State.DECODING, State.WAITING)
-    assert engine.kv.reserved == first.reserved == 6, "27 tokens with KV fill 7 blocks, 1 is held"
+    assert (first.reserved_blocks, engine.kv.promised) == (7, 6), "27 tokens with KV fill 7 blocks, 1 is held"
     while second.state is State.WAITING:
         assert not step(engine).preempted
     drain(engine)
+    assert (engine.kv.promised, engine.pool.free) == (0, 12)
 
 
-def test_an_answer_longer_than_expected_keeps_a_block_to_grow_into() -> None:
-    engine = scheduler(blocks=12)
-    engine.add("short", 1, 2)
+def test_a_shared_prefix_is_no_growth_and_takes_no_room_twice() -> None:
+    engine = scheduler(blocks=9, growth=Growth(reserve="all"))
+    prompt = list(range(13))
+    first = add(engine, "first", prompt, output=4)
+    step(engine)
+    second, third = add(engine, "second", prompt, output=12), add(engine, "third", list(range(50, 63)), output=12)
+    step(engine)
+    assert (first.state, second.state, third.state) == (State.DECODING, State.DECODING, State.WAITING)
+    assert engine.pool.free == 4, "4 blocks of the first, and 1 of the second beside the 3 that it shares"
+    assert engine.kv.promised == 2
     drain(engine)
-    request = engine.add("long", 1, 40)
-    while request.state is not State.FINISHED:
-        step(engine)
-        assert request.reserved >= 1 or request.state is State.FINISHED
-    assert engine.kv.reserved == 0
+    assert engine.pool.free == 9
 
 
-@given(
-    lengths=st.lists(st.integers(1, 1000), min_size=1, max_size=WINDOW + 40),
-    generated=st.integers(0, 1100),
-    most=st.integers(1, 1200),
-)
-def test_the_expected_length_is_the_quantile_of_the_longer_ones(lengths: list[int], generated: int, most: int) -> None:
-    learnt = OutputLengths()
-    for length in lengths:
-        learnt.observe("chat", length)
-    longer = sorted(length for length in lengths[-WINDOW:] if length > generated)
-    expected = longer[min(int(0.75 * len(longer)), len(longer) - 1)] if longer else generated
-    assert learnt.expected("chat", generated, most) == min(expected, most)
-
-
-def test_classes_learn_apart_and_their_number_is_bounded() -> None:
-    learnt = OutputLengths()
-    learnt.observe("short", 10)
-    learnt.observe("long", 1000)
-    assert learnt.expected("short", 0, 5000) == 10
-    assert learnt.expected("long", 0, 5000) == 1000
-    assert learnt.expected("never seen", 7, 5000) == 7
-    for number in range(1000):
-        learnt.observe(f"class {number}", 77)
-    assert learnt.expected("class 999", 0, 5000) == 77
-    assert learnt.expected("never seen", 0, 5000) == 77
+def test_admission_counts_only_what_is_not_found() -> None:
+    limits = AdmissionLimits(tenant_waiting_tokens=12)
+    engine = scheduler(policies=Policies(admission=limits))
+    prompt = list(range(40))
+    add(engine, "first", prompt)
+    drain(engine)
+    add(engine, "waiting", range(60, 70))
+    with pytest.raises(RequestRejected):
+        add(engine, "unknown", range(100, 140))
+    assert add(engine, "known", [*prompt[:36], 7]).state is State.WAITING
 
 
 def test_a_block_given_back_twice_or_taken_beyond_what_is_free_is_a_bug() -> None:

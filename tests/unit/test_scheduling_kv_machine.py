@@ -11,9 +11,11 @@ from random import Random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from leeway_core.policies import Growth
 from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.kv_memory import KvMemory
+from leeway_engine.scheduling.lengths import OutputLengths
 from leeway_engine.scheduling.move import Move, Way
 from leeway_engine.scheduling.request import FinishReason, Request
 
@@ -49,7 +51,8 @@ class Work:
 class KvMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.kv = KvMemory(BlockPool(BLOCKS, SIZE), SWAP_BLOCKS)
+        self.lengths = OutputLengths()
+        self.kv = KvMemory(BlockPool(BLOCKS, SIZE), self.lengths, SWAP_BLOCKS)
         self.device: list[Content] = [None] * CAPACITY
         self.host: list[Content] = [None] * (SWAP_BLOCKS * SIZE)
         self.texts: dict[Request, Text] = {}
@@ -77,7 +80,7 @@ class KvMachine(RuleBasedStateMachine):
             for request in list(self.running):
                 if request in self.running and request.computed == len(request.blocks) * SIZE:
                     self.grow(request, draw)
-            self.admit()
+            self.admit(Growth(reserve=draw.choice(("none", "expected", "all"))))
             self.work = []
             for request in self.running:
                 end = request.computed + draw.randint(1, request.pending)
@@ -96,10 +99,13 @@ class KvMachine(RuleBasedStateMachine):
                 return
         self.kv.grow(request)
 
-    def admit(self) -> None:
-        while self.waiting and len(self.running) < MOST_RUNNING and self.kv.fits(self.waiting[0]):
-            request = self.waiting.pop(0)
-            self.moves += self.kv.admit(request)
+    def admit(self, growth: Growth) -> None:
+        while self.waiting and len(self.running) < MOST_RUNNING:
+            request = self.waiting[0]
+            if not self.kv.fits(request, growth, len(self.running)):
+                break
+            del self.waiting[0]
+            self.moves += self.kv.admit(request, growth)
             assert 0 < request.pending <= request.known
             assert request.cached < request.prompt_tokens
             self.running.append(request)
@@ -164,7 +170,8 @@ class KvMachine(RuleBasedStateMachine):
 
     def end(self, request: Request, reason: FinishReason) -> None:
         (self.running if request in self.running else self.waiting).remove(request)
-        request.finish_reason = reason
+        if reason is not FinishReason.CANCEL:
+            self.lengths.observe(request.slo_class, request.generated)
         self.kv.release(request)
 
     @invariant()
@@ -192,15 +199,16 @@ class KvMachine(RuleBasedStateMachine):
                     assert self.device[block * SIZE + offset] == text.at(place * SIZE + offset)
 
     @invariant()
-    def room_is_reserved_for_the_running(self) -> None:
-        assert self.kv.reserved == sum(request.reserved for request in self.running)
-        assert all(request.reserved >= 1 for request in self.running)
+    def what_is_promised_is_what_the_running_do_not_hold_yet(self) -> None:
+        promised = [max(0, request.reserved_blocks - len(request.blocks)) for request in self.running]
+        assert self.kv.promised == sum(promised)
+        assert not any(request.reserved_blocks for request in self.waiting)
         assert 0 <= self.kv.hit_tokens <= self.kv.queried_tokens
 
     def teardown(self) -> None:
         for request in self.running + self.waiting:
             self.end(request, FinishReason.CANCEL)
-        assert (self.kv.pool.free, self.kv.host.free, self.kv.reserved) == (BLOCKS, SWAP_BLOCKS, 0)
+        assert (self.kv.pool.free, self.kv.host.free, self.kv.promised) == (BLOCKS, SWAP_BLOCKS, 0)
 
 
 KvMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)

@@ -2,73 +2,72 @@
 
 from itertools import islice
 
+from leeway_core.policies import Growth
+
 from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.lengths import OutputLengths
 from leeway_engine.scheduling.move import Move, Way
-from leeway_engine.scheduling.output_lengths import OutputLengths
-from leeway_engine.scheduling.request import FinishReason, Request
+from leeway_engine.scheduling.request import Request
 
 
 class KvMemory:
-    """Gives requests their blocks, finds computed prefixes again, and keeps room for what running requests will need.
+    """Gives requests their blocks, finds computed prefixes again, and keeps free what was promised to running ones.
 
-    All calls take time for the blocks of one request at most; `book` of a decode and `grow` take constant time.
+    A call takes time for the blocks of one request at most; `grow`, and `book` of a decode, take constant time.
     """
 
-    def __init__(self, pool: BlockPool, swap_blocks: int = 0) -> None:
-        """`swap_blocks` are the blocks that host memory has room for."""
+    def __init__(self, pool: BlockPool, lengths: OutputLengths, swap_blocks: int = 0) -> None:
+        """Begin with nothing held. `swap_blocks` are the blocks that host memory has room for."""
         self.pool = pool
         self.host = BlockPool(swap_blocks, pool.block_size)
-        self.lengths = OutputLengths()
-        self.reserved = 0
-        """Blocks that the running requests are expected to grow by, at least one for each."""
+        self.promised = 0
+        """Blocks that running requests may still ask for; they are free, but not for admissions."""
         self.queried_tokens = 0
         """Prompt tokens of all requests, counted when first admitted."""
         self.hit_tokens = 0
         """How many of them were found computed."""
+        self._lengths = lengths
 
-    def fits(self, request: Request) -> bool:
-        """Whether a request can be admitted with all of its known tokens and its expected growth.
+    def found_tokens(self, keys: list[bytes]) -> int:
+        """How many tokens of blocks with these keys are in KV now."""
+        return len(self.pool.find(keys)) * self.pool.block_size
 
-        Growth is no condition while nothing runs, so a request that fits the pool alone is never held up for ever.
+    def fits(self, request: Request, growth: Growth, running: int) -> bool:
+        """Whether the request can be admitted beside so many running ones."""
+        shared, _ = self._find(request)
+        spare = running if growth.reserve == "none" else 0
+        needed = self._need(request, growth) - len(shared) + self.pool.unheld(shared)
+        return needed + spare <= self.pool.free - self.promised
+
+    def admit(self, request: Request, growth: Growth) -> list[Move]:
+        """Give a request that fits the blocks of its known tokens, and promise those that it is to grow by.
+
+        Tokens found in published blocks, or swapped out, count as computed once the moves are done. At least one
+        known token is left to compute, as the next token is drawn after it.
         """
-        found = self._find(request)
-        needed = self.pool.blocks_for(request.known) - len(found) + self.pool.unheld(found)
-        growth = self.reserved + self._growth(request) if self.reserved else 0
-        return needed + growth <= self.pool.free
-
-    def admit(self, request: Request) -> list[Move]:
-        """Give a request that fits all blocks of its known tokens; at least one of these is left to compute.
-
-        Tokens found in published blocks, or swapped out, count as computed once the moves are done.
-        """
-        known, size = request.known, self.pool.block_size
-        found = self._find(request)
-        hit_tokens = len(found) * size
-        first_private = len(found)
-        # A fully known block whose last token is computed again, for its logits, is written: a copy of it is.
-        shared = found.pop() if hit_tokens == known else None
-        self.pool.hold(found)
-        if shared is not None:
-            self.pool.touch(shared)
-        request.blocks = found + self.pool.take(self.pool.blocks_for(known) - len(found))
-        moves = [Move(Way.IN, *pair) for pair in _pairs(request.swapped, request.blocks, first_private)]
-        if shared is not None and request.blocks[-1] != shared:
-            moves.append(Move(Way.COPY, shared, request.blocks[-1]))
+        shared, copied = self._find(request)
+        self.pool.hold(shared)
+        if copied is not None:
+            self.pool.touch(copied)
+        request.blocks = shared + self.pool.take(self.pool.blocks_for(request.known) - len(shared))
+        found = len(shared) + (copied is not None)
+        swapped_in = zip(request.swapped[found:], request.blocks[found:], strict=False)
+        moves = [Move(Way.IN, source, target) for source, target in swapped_in]
+        if copied is not None and copied != request.blocks[-1]:
+            moves.append(Move(Way.COPY, copied, request.blocks[-1]))
         self.host.give_back(request.swapped)
-        request.computed = min(known - 1, max(hit_tokens, request.computed))
-        request.published = len(found)
-        if not request.admissions:
-            request.cached = request.computed
-            self.queried_tokens += request.prompt_tokens
-            self.hit_tokens += request.cached
-        request.admissions += 1
-        self._reserve(request, max(1, self._growth(request)))
+        request.computed = min(request.known - 1, max(found * self.pool.block_size, request.computed))
+        request.published = len(shared)
+        request.reserved_blocks = self._need(request, growth)
+        self.promised += request.reserved_blocks - len(request.blocks)
+        self._count(request)
         return moves
 
     def grow(self, request: Request) -> None:
-        """Give a request its next block; there must be a free one."""
+        """Take one more block, a promised one if there are any left; one must be free."""
         request.blocks += self.pool.take(1)
-        self._reserve(request, request.reserved - 1 or max(1, self._growth(request)))
+        if len(request.blocks) <= request.reserved_blocks:
+            self.promised -= 1
 
     def book(self, request: Request) -> None:
         """Publish the blocks that have become full of computed tokens."""
@@ -83,44 +82,48 @@ class KvMemory:
 
     def swap_out(self, request: Request) -> list[Move]:
         """Take the blocks from a running request whose moves are done; what is computed of it goes to the host."""
-        computed = self.pool.blocks_for(request.computed)
-        request.swapped = self.host.take(computed)
-        moves = [Move(Way.OUT, *pair) for pair in _pairs(request.blocks, request.swapped)]
+        request.swapped = self.host.take(self.pool.blocks_for(request.computed))
+        moves = [Move(Way.OUT, *pair) for pair in zip(request.blocks, request.swapped, strict=False)]
         self._let_go(request)
         return moves
 
     def drop(self, request: Request) -> None:
         """Take the blocks from a running request; it will be computed again but for what is found published."""
-        request.computed = 0
         self._let_go(request)
+        request.computed = 0
 
     def release(self, request: Request) -> None:
-        """Take all that an ended request holds, and learn from its length if it came to its own end."""
-        if request.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
-            self.lengths.observe(request.slo_class, request.generated)
+        """Take all that an ended request holds, here and on the host."""
         self.host.give_back(request.swapped)
         self._let_go(request)
 
-    def _find(self, request: Request) -> list[int]:
-        return self.pool.find(islice(request.keys, request.known // self.pool.block_size))
+    def _find(self, request: Request) -> tuple[list[int], int | None]:
+        """Blocks to share, and the last block of the known tokens where it is found too.
 
-    def _growth(self, request: Request) -> int:
-        """Blocks beyond those of its known tokens that a request is expected to fill."""
-        expected = self.lengths.expected(request.slo_class, request.generated, request.max_tokens)
-        # The last token is never fed back, so it needs no KV.
-        tokens = max(request.known, request.prompt_tokens + expected - 1)
-        return self.pool.blocks_for(tokens) - self.pool.blocks_for(request.known)
+        In that one the last token is computed again, which must not touch what others hold: it is to be copied.
+        """
+        size = self.pool.block_size
+        found = self.pool.find(islice(request.keys, request.known // size))
+        return (found[:-1], found[-1]) if found and len(found) * size == request.known else (found, None)
 
-    def _reserve(self, request: Request, blocks: int) -> None:
-        self.reserved += blocks - request.reserved
-        request.reserved = blocks
+    def _need(self, request: Request, growth: Growth) -> int:
+        """Blocks of the known tokens and of those that are kept for growth; the last token needs no KV."""
+        most = max(0, request.max_tokens - request.generated - 1)
+        if growth.reserve == "none":
+            most = 0
+        elif growth.reserve == "expected":
+            expected = self._lengths.expected(request.slo_class, request.max_tokens, growth.quantile_percent)
+            most = min(most, max(0, expected - request.generated - 1))
+        return self.pool.blocks_for(request.known + most)
+
+    def _count(self, request: Request) -> None:
+        if request.admissions == 0:
+            request.cached = request.computed
+            self.queried_tokens += request.prompt_tokens
+            self.hit_tokens += request.cached
+        request.admissions += 1
 
     def _let_go(self, request: Request) -> None:
-        request.published = 0
-        self._reserve(request, 0)
+        self.promised -= max(0, request.reserved_blocks - len(request.blocks))
+        request.reserved_blocks = request.published = 0
         self.pool.give_back(request.blocks)
-
-
-def _pairs(sources: list[int], targets: list[int], first: int = 0) -> list[tuple[int, int]]:
-    """Pair as many blocks as both lists have, from the place `first` on."""
-    return list(zip(sources[first:], targets[first:], strict=False))

@@ -12,13 +12,14 @@ from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest
 from leeway_engine.model.config import UnsupportedModelError
 from leeway_engine.model.weights import load_decoder
-from leeway_engine.scheduling.request import RequestRejected
+from leeway_engine.scheduling.request import FinishReason, RequestRejected
 from leeway_engine.server.channel import Add, Booted, Cancel, LoopChannel, Rejected, Stepped
 from leeway_engine.server.config import EngineConfig
 from leeway_engine.server.knobs_answer import KnobsAnswer
 from leeway_engine.server.register import Register
 
 _PR_SET_PDEATHSIG = 1
+GIVEN_UP_RETRY_S = 1.0
 
 
 class Loop:
@@ -52,7 +53,11 @@ class Loop:
             self._take_knobs()
             events = self._engine.step()
             self._publish(self._plans)
-            self._channel.send(Stepped(events, self._engine.stats()))
+            for event in events:
+                if event.finish_reason is FinishReason.REJECTED:
+                    self._channel.send(_given_up(event.request_id))
+            told_of = [event for event in events if event.finish_reason is not FinishReason.REJECTED]
+            self._channel.send(Stepped(told_of, self._engine.stats()))
         elif told:
             self._take_knobs()
             self._publish(self._plans + 1)
@@ -68,7 +73,7 @@ class Loop:
                     try:
                         self._engine.add(request)
                     except RequestRejected as error:
-                        self._channel.send(Rejected(request.request_id, error.code, str(error)))
+                        self._channel.send(Rejected(request.request_id, error.code, str(error), error.retry_after_s))
                 case Cancel(request_id):
                     self._engine.cancel(request_id)
         return bool(messages)
@@ -94,6 +99,11 @@ class Loop:
             enforced_since_plan=self._enforced_since,
         )
         self._enforced.write(answer.model_dump_json(by_alias=True).encode())
+
+
+def _given_up(request_id: str) -> Rejected:
+    message = "its deadline cannot be met in this pod; another pod may meet it, or a later deadline"
+    return Rejected(request_id, "deadline_unreachable", message, GIVEN_UP_RETRY_S)
 
 
 def main() -> None:

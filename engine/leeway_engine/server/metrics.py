@@ -13,6 +13,7 @@ from leeway_engine.server.channel import Stepped
 from leeway_engine.server.generation import Piece
 from leeway_engine.server.token_stream import GenerationError
 
+ERROR_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 FINISH_REASONS = ("stop", "length", "cancel", "rejected", "error")
 
 
@@ -41,6 +42,9 @@ class ServerMetrics(Collector):
         self._idle_gap = self._histogram(
             "idle_gap_seconds", "Time between two iterations while there was work", LATENCY_BUCKETS_S
         )
+        self._prediction_error = self._histogram(
+            "prediction_error_ratio", "Error of an iteration's predicted duration, over its duration", ERROR_BUCKETS
+        )
         self.registry.register(self)
 
     def stepped(self, message: Stepped) -> None:
@@ -48,6 +52,9 @@ class ServerMetrics(Collector):
         if message.stats.iterations > self._stats.iterations:
             self._iteration.observe(message.stats.last.seconds)
             self._idle_gap.observe(message.stats.last.idle_gap_s)
+            if message.stats.last.predicted_s > 0 and message.stats.last.seconds > 0:
+                error = abs(message.stats.last.predicted_s - message.stats.last.seconds) / message.stats.last.seconds
+                self._prediction_error.observe(error)
         self._stats = message.stats
 
     async def observed(self, pieces: AsyncIterator[Piece], arrival_s: float) -> AsyncGenerator[Piece]:
