@@ -116,7 +116,7 @@ def measure(policies: Policies, steps: int) -> tuple[float, float]:
     traffic = Traffic(policies)
     for _ in range(WARM_UP):
         traffic.step()
-    # As the engine loop does: what lives long is not looked at again, and collections come between iterations.
+    # As the engine loop does once it has booted.
     gc.collect()
     gc.freeze()
     taken_us = [traffic.step() * 1e6 for _ in range(steps)]

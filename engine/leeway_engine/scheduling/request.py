@@ -105,6 +105,8 @@ class Request:
     """Service after which its quantum in that level began."""
     token_charge: float = 0.0
     """What its tenant is charged for each token that it generates."""
+    residency_charge: float = 0.0
+    """What its tenant is charged for each token in KV in each iteration in which it decodes."""
 
     @property
     def known(self) -> int:
