@@ -123,11 +123,6 @@ class Request:
         """Tokens computed for it so far."""
         return self.prefilled + self.generated
 
-    @property
-    def effective_class(self) -> str:
-        """Its SLO class, or none once it is downgraded."""
-        return "" if self.downgraded else self.slo_class
-
     def move_to(self, state: State) -> None:
         """Change state; an illegal change is a bug of the scheduler."""
         if (self.state, state) not in LEGAL_TRANSITIONS:
