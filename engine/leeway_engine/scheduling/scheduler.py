@@ -1,7 +1,7 @@
 """Decides what each iteration runs: decodes first, then started prefills, then admissions."""
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from heapq import nsmallest
 from math import inf
 
@@ -52,6 +52,8 @@ class Scheduler:
         self._arrivals = 0
         self._expected_tokens = 0
         self._now_s = 0.0
+        self._candidates: Iterator[Request] | None = None
+        """The victims of the plan at hand, once one was needed."""
         self._follow_policies()
 
     @property
@@ -167,6 +169,7 @@ class Scheduler:
         plan = Plan(self.enforced, self.pool.block_size)
         if self.enforced.policies.slack is not None:
             self._give_up_deadlines(plan)
+        self._candidates = None
         took_turns = self._plan_decodes(plan)
         room = PrefillRoom(self.enforced, plan.load, self.predictor)
         self._plan_started(plan, room)
@@ -297,7 +300,10 @@ class Scheduler:
     def _victim(self) -> Request:
         if self._victims is None:
             return self._queue.last(self.running.values())
-        return self._victims.choose(spare_earliest(self.running.values()), self._now_s)
+        if self._candidates is None:
+            self._candidates = self._victims.candidates(spare_earliest(self.running.values()), self._now_s)
+        earliest = next(iter(self.running.values()))
+        return next((request for request in self._candidates if request.request_id in self.running), earliest)
 
     def _preempt(self, request: Request) -> None:
         request.move_to(State.PREEMPTED)

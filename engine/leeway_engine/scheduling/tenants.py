@@ -104,11 +104,6 @@ class Tenants:
                 return account
         return None
 
-    def debt(self, account: Account) -> float:
-        """Weighted tokens that the tenant was served beyond the least served one that waits; 0 where none waits."""
-        least = self.least_served()
-        return 0.0 if least is None else max(0.0, account.counter - least.counter)
-
     def _price(self, request: Request) -> None:
         share = self._share(request)
         request.token_charge = self._tenancy.output_weight / share
