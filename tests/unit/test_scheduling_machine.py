@@ -123,6 +123,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert all(0 < chunk.tokens <= plan.knobs.chunk_size for chunk in plan.prefills)
         for victim in plan.preempted:
             assert all(request.order < victim.order for request in self.scheduler.running.values())
+        admitted = [request.order for request in plan.admitted]
+        assert admitted == sorted(admitted)
+        assert all(order < request.order for order in admitted for request in self.scheduler.waiting.values())
         if plan.admitted:
             others = len(self.scheduler.running) - 1
             assert self.scheduler.pool.free >= others, "each that may grow keeps a block to grow into"
@@ -165,11 +168,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         held = [block for request in self.scheduler.running.values() for block in request.blocks]
         assert len(set(held)) == len(held)
         assert self.scheduler.pool.free + len(held) == BLOCKS
-
-    @invariant()
-    def the_queue_is_in_order_of_arrival(self) -> None:
-        orders = [request.order for request in self.scheduler.waiting.values()]
-        assert orders == sorted(orders)
 
     @invariant()
     def each_request_is_where_its_state_says(self) -> None:
