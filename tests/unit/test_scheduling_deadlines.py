@@ -64,7 +64,7 @@ def test_a_class_says_what_becomes_of_requests_that_are_too_late() -> None:
     )
     assert run_one(engine, 10.1).rejected == [strict]
     assert (strict.state, strict.finish_reason) == (State.FINISHED, FinishReason.REJECTED)
-    assert (soft.state, soft.downgraded, soft.effective_class) == (State.WAITING, True, "")
+    assert (soft.state, soft.downgraded) == (State.WAITING, True)
     assert (other.state, other.downgraded) == (State.WAITING, False)
 
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leeway_core.pod_knobs import Ceilings, PodKnobs
-from leeway_core.policies import AdaptiveChunk, Growth, Policies, PrefillCap, ShortestPrompt, TokenCounters
+from leeway_core.policies import (
+    AdaptiveChunk,
+    FirstCome,
+    Growth,
+    Policies,
+    PrefillCap,
+    ShortestPrompt,
+    Tenancy,
+    TokenCounters,
+)
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.scheduler import Scheduler
@@ -146,6 +155,7 @@ def test_expected_growth_is_learned_from_outputs() -> None:
     blocks=st.integers(30, 60),
     chunk=st.integers(1, 40),
     cap=st.none() | st.just(PrefillCap(prefills=2, chunk_tokens=8)),
+    residency=st.sampled_from((0.0, 0.5)),
 )
 @settings(max_examples=60, deadline=None)
 def test_a_plan_that_holds_for_some_iterations_is_what_they_would_have_been(
@@ -154,8 +164,9 @@ def test_a_plan_that_holds_for_some_iterations_is_what_they_would_have_been(
     blocks: int,
     chunk: int,
     cap: PrefillCap | None,
+    residency: float,
 ) -> None:
-    policies = Policies(prefill_cap=cap) if ranking is None else Policies(ranking=ranking, prefill_cap=cap)
+    policies = Policies(ranking=ranking or FirstCome(), prefill_cap=cap, tenancy=Tenancy(residency_weight=residency))
     jumping, stepping = (scheduler(policies, blocks=blocks, chunk=chunk, budget=40, running=5) for _ in range(2))
     for engine in (jumping, stepping):
         for number, (prompt, output) in enumerate(requests):

@@ -65,7 +65,7 @@ def test_the_score_prefers_who_frees_more() -> None:
     victims, _ = choice()
     small, large = running(), running()
     small.blocks = [1]
-    assert victims.choose([small, large], 0.0) is large
+    assert list(victims.candidates([small, large], 0.0)) == [large, small]
 
 
 def test_the_score_prefers_the_tenant_that_was_served_most() -> None:
@@ -74,7 +74,25 @@ def test_the_score_prefers_the_tenant_that_was_served_most() -> None:
     modest = running(account=tenants.account("modest"), order=2)
     tenants.queued(Request("b", 1, 1, order=3, account=tenants.account("modest")))
     greedy.account.counter += 5000
-    assert victims.choose([greedy, modest], 0.0) is greedy
+    assert list(victims.candidates([greedy, modest], 0.0)) == [greedy, modest]
+
+
+@given(
+    counts=st.lists(
+        st.tuples(st.integers(1, 300), st.integers(0, 99), st.none() | st.floats(0, 20)), min_size=1, max_size=20
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_candidates_come_by_score_and_the_latest_first_among_equals(
+    counts: list[tuple[int, int, float | None]],
+) -> None:
+    victims, _ = choice()
+    requests = [
+        running(order=order, computed=computed, generated=generated, deadline_s=deadline_s)
+        for order, (computed, generated, deadline_s) in enumerate(counts)
+    ]
+    expected = sorted(requests, key=lambda request: (victims.score(request, 10.0), request.order), reverse=True)
+    assert list(victims.candidates(requests, 10.0)) == expected
 
 
 def test_a_request_is_swapped_only_where_that_is_offered_fits_and_is_quicker() -> None:

@@ -113,6 +113,8 @@ class Request:
     """Service after which its quantum in that level began."""
     token_charge: float = 0.0
     """What its tenant is charged for each token that it generates."""
+    residency_charge: float = 0.0
+    """What its tenant is charged for each token in KV in each iteration in which it decodes."""
 
     @property
     def known(self) -> int:
@@ -128,11 +130,6 @@ class Request:
     def service(self) -> int:
         """Tokens computed for it so far."""
         return self.prefilled + self.generated
-
-    @property
-    def effective_class(self) -> str:
-        """Its SLO class, or none once it is downgraded."""
-        return "" if self.downgraded else self.slo_class
 
     def move_to(self, state: State) -> None:
         """Change state; an illegal change is a bug of the scheduler."""

@@ -1,7 +1,7 @@
 """Decides what each iteration runs: decodes first, then started prefills, then admissions."""
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from heapq import nsmallest
 from math import inf
 
@@ -54,6 +54,8 @@ class Scheduler:
         self._arrivals = 0
         self._expected_tokens = 0
         self._now_s = 0.0
+        self._candidates: Iterator[Request] | None = None
+        """The victims of the plan at hand, once one was needed."""
         self._follow_policies()
 
     @property
@@ -177,6 +179,7 @@ class Scheduler:
         plan = Plan(self.enforced, self.pool.block_size)
         if self.enforced.policies.slack is not None:
             self._give_up_deadlines(plan)
+        self._candidates = None
         took_turns = self._plan_decodes(plan)
         room = PrefillRoom(self.enforced, plan.load, self.predictor)
         self._plan_started(plan, room)
@@ -270,6 +273,9 @@ class Scheduler:
         if plan.preempted or plan.rejected:
             decodes = [request for request in decodes if request.state is State.DECODING]
             plan.grown = [request for request in plan.grown if request.state is State.DECODING]
+            if not decodes and any(request.state is State.DECODING for request in self.running.values()):
+                # Those whose turn it was lost their blocks; the others take it.
+                return self._plan_decodes(plan)
         plan.decodes = decodes
         plan.load = Load(len(decodes), sum([request.computed for request in decodes]))
         self._outlook.face(self.enforced, plan.load)
@@ -309,7 +315,10 @@ class Scheduler:
     def _victim(self) -> Request:
         if self._victims is None:
             return self._queue.last(self.running.values())
-        return self._victims.choose(spare_earliest(self.running.values()), self._now_s)
+        if self._candidates is None:
+            self._candidates = self._victims.candidates(spare_earliest(self.running.values()), self._now_s)
+        earliest = next(iter(self.running.values()))
+        return next((request for request in self._candidates if request.request_id in self.running), earliest)
 
     def _remedy(self, victim: Request) -> Remedy:
         if self._victims is not None:

@@ -32,7 +32,7 @@ class Tenants:
         """Charge by other weights from now on; what was charged stays."""
         self._tenancy = tenancy
         for request in requests:
-            request.token_charge = tenancy.output_weight / self._share(request)
+            self._price(request)
 
     def account(self, tenant: str) -> Account:
         """Return the account of a tenant, opened at its first request."""
@@ -56,7 +56,7 @@ class Tenants:
                 account.ranked = True
                 heappush(self._heap, (account.counter, account.tenant, account))
         account.queued += 1
-        request.token_charge = self._tenancy.output_weight / self._share(request)
+        self._price(request)
 
     def admitted(self, request: Request) -> None:
         """Note a request among the running ones and charge its prompt, once however often it is admitted."""
@@ -79,13 +79,15 @@ class Tenants:
         request.account.running -= 1
 
     def served(self, decodes: Iterable[Request], iterations: int = 1) -> None:
-        """Charge each request for one generated token, in each of the iterations."""
-        residency = self._tenancy.residency_weight
-        for request in decodes:
-            request.account.counter += request.token_charge * iterations
-        if residency:
+        """Charge each request for one generated token in each of the iterations, the last of which has just ended."""
+        if not self._tenancy.residency_weight:
             for request in decodes:
-                request.account.counter += residency * request.computed * iterations / self._share(request)
+                request.account.counter += request.token_charge * iterations
+            return
+        growth = iterations * (iterations - 1) / 2
+        for request in decodes:
+            resident = request.computed * iterations - growth
+            request.account.counter += request.token_charge * iterations + request.residency_charge * resident
 
     def least_served(self) -> Account | None:
         """Return the tenant with waiting requests that has the smallest counter."""
@@ -102,10 +104,10 @@ class Tenants:
                 return account
         return None
 
-    def debt(self, account: Account) -> float:
-        """Weighted tokens that the tenant was served beyond the least served one that waits; 0 where none waits."""
-        least = self.least_served()
-        return 0.0 if least is None else max(0.0, account.counter - least.counter)
+    def _price(self, request: Request) -> None:
+        share = self._share(request)
+        request.token_charge = self._tenancy.output_weight / share
+        request.residency_charge = self._tenancy.residency_weight / share
 
     def _share(self, request: Request) -> float:
         tenancy = self._tenancy

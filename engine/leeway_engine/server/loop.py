@@ -1,6 +1,7 @@
 """The engine loop: the process that holds the model and does nothing but iterations."""
 
 import ctypes
+import gc
 import signal
 import socket
 import sys
@@ -119,6 +120,9 @@ def main() -> None:
     except UnsupportedModelError as error:
         raise SystemExit(f"cannot load {config.model}: {error}") from error
     warm_up(engine)
+    # The garbage collector need not go through the model and the libraries again: that would hold up iterations.
+    gc.collect()
+    gc.freeze()
     channel = LoopChannel(socket.socket(fileno=sock))
     loop = Loop(engine, channel, Register(accepted), Register(enforced))
     channel.send(Booted(max_request_tokens=min(engine.context, config.kv_blocks * config.block_size)))
