@@ -93,10 +93,13 @@ class Traffic:
             for number in range(WAITING - len(scheduler.waiting))
         ]
         deadlines_s = [self.now_s + draw.uniform(20, 400) for _ in arrivals]
+        keys = [_keys(name, prompt) for name, prompt, _, _ in arrivals]
         classes = draw.choices(("chat", "batch", "agent"), k=len(arrivals))
         self.came += len(arrivals)
         began_s = time.perf_counter()
-        for (name, prompt, output, tenant), deadline_s, slo_class in zip(arrivals, deadlines_s, classes, strict=True):
+        for (name, prompt, output, tenant), deadline_s, slo_class, own in zip(
+            arrivals, deadlines_s, classes, keys, strict=True
+        ):
             scheduler.add(
                 name,
                 prompt,
@@ -105,11 +108,17 @@ class Traffic:
                 tenant=f"tenant-{tenant}",
                 slo_class=slo_class,
                 deadline_s=deadline_s,
+                keys=own,
             )
         plan = scheduler.plan(self.now_s)
         scheduler.observe(plan, 0.01 + 2e-5 * plan.tokens)
         scheduler.complete(plan)
         return time.perf_counter() - began_s
+
+
+def _keys(name: str, prompt: int) -> list[bytes]:
+    """Keys of the prompt's blocks: all prompts begin with the same two blocks."""
+    return [f"{name if place > 1 else 'common'} {place}".encode() for place in range(prompt // BLOCK_SIZE)]
 
 
 def measure(policies: Policies, steps: int) -> tuple[float, float]:

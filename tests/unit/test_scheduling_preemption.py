@@ -105,6 +105,17 @@ def test_a_request_is_swapped_only_where_that_is_offered_fits_and_is_quicker() -
     assert choice(swap_blocks=7)[0].remedy(request, 0.0) is Remedy.SWAP, "the first one teaches what it takes"
 
 
+def test_what_a_move_takes_is_learnt_anew_when_it_changes() -> None:
+    victims, _ = choice(swap_blocks=7, move_s=0.1)
+    swap = victims.swap
+    assert not swap.quicker(running())
+    for _ in range(20):
+        swap.observe(14, 14 * 0.005)
+    assert swap.quicker(running())
+    swap.observe(0, 5.0)
+    assert swap.quicker(running())
+
+
 @pytest.mark.parametrize(
     ("counts", "unreachable", "remedy"),
     [

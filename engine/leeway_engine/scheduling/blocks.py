@@ -50,16 +50,18 @@ class BlockPool:
 
     def give_back(self, blocks: list[int]) -> None:
         """Let go of all blocks of the list and empty it; letting go of a free one is a bug of the scheduler."""
+        holders, keys = self._holders, self._keys
         # From the last on, so that of a chain of blocks the end, which is of no use without the rest, is evicted first.
         for block in reversed(blocks):
-            holders = self._holders[block] = self._holders[block] - 1
-            if holders < 0:
+            left = holders[block] = holders[block] - 1
+            if left > 0:
+                continue
+            if left < 0:
                 raise AssertionError(f"KV block {block} was given back more often than taken")
-            if holders == 0:
-                if self._keys[block] is None:
-                    self._empty.append(block)
-                else:
-                    self._cached[block] = None
+            if keys[block] is None:
+                self._empty.append(block)
+            else:
+                self._cached[block] = None
         blocks.clear()
 
     def publish(self, block: int, key: bytes) -> None:

@@ -29,7 +29,7 @@ class VictimChoice:
         self._settings = settings
         self._outlook = outlook
         self._tenants = tenants
-        self._swap = swap
+        self.swap = swap
 
     def candidates(self, running: Collection[Request], now_s: float) -> Iterator[Request]:
         """Yield the requests from the best score to the worst, the latest arrival first among equals.
@@ -60,7 +60,7 @@ class VictimChoice:
         Reject what has given no token yet and would miss its deadline either way, if its class is rejected when late
         and another pod may still meet it.
         """
-        if self._swap.quicker(request):
+        if self.swap.quicker(request):
             return Remedy.SWAP
         if request.generated == 0 and self._outlook.rejects(request) and self._loses_deadline(request, now_s):
             return Remedy.REJECT
@@ -70,7 +70,7 @@ class VictimChoice:
         """Points without the deadline; `least` is the account of the least served tenant that waits."""
         settings = self._settings
         come_back = settings.recompute_points * request.computed
-        if self._swap.fits(request):
+        if self.swap.fits(request):
             come_back = min(come_back, settings.swap_points * request.computed)
         debt = max(0.0, request.account.counter - least.counter) if least else 0.0
         nearly = request.generated / (request.generated + self._outlook.output_left(request))
