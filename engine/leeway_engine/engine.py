@@ -168,6 +168,7 @@ class Engine:
             prefix_hit_tokens=scheduler.kv.hit_tokens,
             swapped_out_blocks=self._moved[Way.OUT],
             swapped_in_blocks=self._moved[Way.IN],
+            swap_blocks_used=scheduler.kv.host.total - scheduler.kv.host.free,
         )
 
     def _move(self, plan: Plan) -> None:

@@ -100,3 +100,5 @@ class EngineStats:
     """How many of them were found computed."""
     swapped_out_blocks: int = 0
     swapped_in_blocks: int = 0
+    swap_blocks_used: int = 0
+    """Blocks of host memory that keep the tokens of preempted requests."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -161,6 +162,41 @@ def test_a_preempted_request_finds_its_own_blocks_again(
     if swap_blocks:
         assert 0 < reading.swapped_in_blocks <= reading.swapped_out_blocks
         assert computed_anew == reading.preemptions
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_storm_of_arrivals_and_cancels_leaks_no_block_and_changes_no_token(
+    model: tuple[Decoder, list[int], list[int]], seed: int
+) -> None:
+    decoder, prompt, _ = model
+    draw = Random(seed)
+    prompts = [prompt[:length] for length in (17, 32, 40, 48)] + random_prompts([16, 30], 211, seed=7)
+    alone = Engine(decoder, replace(OPTIONS, prefix_reuse=False))
+    expected = []
+    for each in prompts:
+        ask(alone, "r", each)
+        expected.append(tokens(drain(alone)["r"]))
+    engine = Engine(decoder, replace(OPTIONS, kv_blocks=8, swap_blocks=4), clock=lambda: 0.0)
+    asked: dict[str, int] = {}
+    answers: dict[str, list[int]] = {}
+    for number in range(200):
+        if draw.random() < 0.3:
+            asked[str(number)] = draw.randrange(len(prompts))
+            answers[str(number)] = []
+            ask(engine, str(number), prompts[asked[str(number)]])
+        if asked and draw.random() < 0.12:
+            cancelled = draw.choice(list(asked))
+            engine.cancel(cancelled)
+            del asked[cancelled]
+        for event in engine.step():
+            answers[event.request_id] += event.token_ids
+    for name, events in drain(engine).items():
+        answers[name] += tokens(events)
+    assert len(asked) > 10
+    assert all(answers[name] == expected[place] for name, place in asked.items())
+    reading = engine.stats()
+    assert (reading.running, reading.waiting, reading.swap_blocks_used) == (0, 0, 0)
+    assert min(reading.preemptions, reading.prefix_hit_tokens, reading.swapped_in_blocks) > 0
 
 
 def test_reuse_can_be_turned_off(model: tuple[Decoder, list[int], list[int]]) -> None:

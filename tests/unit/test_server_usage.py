@@ -65,6 +65,7 @@ def test_the_metrics_tell_hits_cached_blocks_and_swaps() -> None:
         prefix_hit_tokens=600,
         swapped_out_blocks=9,
         swapped_in_blocks=8,
+        swap_blocks_used=1,
     )
     metrics.stepped(Stepped([], reading))
     text = generate_latest(metrics.registry).decode()
@@ -76,5 +77,6 @@ def test_the_metrics_tell_hits_cached_blocks_and_swaps() -> None:
         "leeway_engine_prefix_hit_tokens_total 600.0",
         'leeway_engine_swapped_blocks_total{way="out"} 9.0',
         'leeway_engine_swapped_blocks_total{way="in"} 8.0',
+        "leeway_engine_swap_blocks 1.0",
     ):
         assert f"\n{line}\n" in text

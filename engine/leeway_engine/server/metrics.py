@@ -105,6 +105,11 @@ class ServerMetrics(Collector):
         swapped.add_metric(("out",), stats.swapped_out_blocks)
         swapped.add_metric(("in",), stats.swapped_in_blocks)
         yield swapped
+        yield GaugeMetricFamily(
+            "leeway_engine_swap_blocks",
+            "Blocks of host memory with tokens of preempted requests",
+            stats.swap_blocks_used,
+        )
 
     def _counter(self, name: str, text: str, label: str) -> Counter:
         return Counter(f"leeway_engine_{name}", text, (label,), registry=self.registry)
