@@ -5,3 +5,6 @@ OBJECTIVE_HEADER = "x-leeway-objective"
 
 TENANT_HEADER = "x-leeway-tenant"
 """Who the request is counted for."""
+
+BUDGET_HEADER = "x-leeway-budget"
+"""Seconds that are left for the whole answer: of an agent's budget over its steps, or of a completion deadline."""

@@ -2,7 +2,9 @@
 
 from typing import Any, Literal
 
-ErrorType = Literal["invalid_request_error", "authentication_error", "overloaded_error", "server_error"]
+ErrorType = Literal[
+    "invalid_request_error", "authentication_error", "rate_limit_error", "overloaded_error", "server_error"
+]
 
 
 def openai_error(message: str, kind: ErrorType, param: str | None = None, code: str | None = None) -> dict[str, Any]:

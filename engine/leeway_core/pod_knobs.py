@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from leeway_core.model import Model
+from leeway_core.policies import Policies
 
 
 class PodKnobs(Model):
@@ -23,6 +24,9 @@ class PodKnobs(Model):
 
     running_sequences: Annotated[int, Field(ge=1)]
     """Most requests that hold KV blocks at a time. A lowered limit drains: nothing is cut off."""
+
+    policies: Policies = Policies()
+    """How requests are ranked, protected, limited and preempted."""
 
 
 class Ceilings(Model):

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +13,9 @@ from leeway_engine.messages import EngineStats, GenerationRequest, Iteration, To
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kv_cache import KvCache
 from leeway_engine.runner import ModelRunner
+from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.move import Way
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import Request, RequestRejected
 from leeway_engine.scheduling.scheduler import Scheduler
@@ -28,6 +31,12 @@ class EngineOptions:
     block_size: int = 16
     context: int | None = None
     """Most tokens of prompt and output together; None takes what the model was trained for."""
+    prefix_reuse: bool = True
+    """Whether requests take the KV of prompts that begin alike from each other."""
+    swap_blocks: int = 0
+    """KV blocks that host memory has room for, to keep those of preempted requests."""
+    model: str = ""
+    """Name of the weights and their type, of which the KV of a prompt is made."""
 
 
 @dataclass(slots=True)
@@ -37,26 +46,34 @@ class _Generation:
     request: GenerationRequest
     token_ids: list[int]
     seed: int
+    space: KeySpace
 
 
 class Engine:
     """Schedules, runs and samples in the caller's thread; no call takes longer than an iteration."""
 
-    def __init__(
-        self, decoder: Decoder, options: EngineOptions, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        """Allocate the KV cache."""
+    def __init__(self, decoder: Decoder, options: EngineOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        """Allocate the KV cache. `clock` is the one of the requests' `arrival_s`, in seconds."""
         config, weight = decoder.config, decoder.embedding.weight
         self.vocabulary = config.vocabulary
         self.context = min(options.context or config.context, config.context)
         self._clock = clock
         pool = BlockPool(options.kv_blocks, options.block_size)
-        self._scheduler = Scheduler(pool, options.knobs, options.ceilings)
+        self._scheduler = Scheduler(pool, options.knobs, options.ceilings, options.swap_blocks)
         self._rows = BatchRows(options.ceilings.running_sequences, self.context, options.block_size)
-        cache = KvCache(config, options.kv_blocks, options.block_size, weight.dtype, str(weight.device))
-        self._runner = ModelRunner(decoder, cache, self._rows)
+        self._cache = KvCache(
+            config,
+            options.kv_blocks,
+            options.block_size,
+            weight.dtype,
+            str(weight.device),
+            swap_blocks=options.swap_blocks,
+        )
+        self._runner = ModelRunner(decoder, self._cache, self._rows)
+        self._options = options
         self._generations: dict[Request, _Generation] = {}
         self._prefill_tokens = self._decode_tokens = self._preemptions = 0
+        self._moved: Counter[Way] = Counter()
         self._last = Iteration()
         self._busy_since_s: float | None = None
 
@@ -66,7 +83,7 @@ class Engine:
         return bool(self._generations)
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a request, or raise RequestRejected if it can never be served."""
+        """Queue a request, or raise RequestRejected if it can never be served, or not now."""
         prompt = list(request.prompt_token_ids)
         if not prompt or min(prompt) < 0 or max(prompt) >= self.vocabulary:
             raise RequestRejected(
@@ -80,10 +97,24 @@ class Engine:
                 f"the prompt of {len(prompt)} tokens and max_tokens {request.max_tokens} are together over "
                 f"the context of {self.context} tokens; shorten one of them",
             )
-        scheduled = self._scheduler.add(request.request_id, len(prompt), request.max_tokens)
+        space = KeySpace(self._options.block_size, model=self._options.model, salt=request.cache_salt)
+        keys: list[bytes] = []
+        if self._options.prefix_reuse:
+            space.extend(keys, prompt)
+        scheduled = self._scheduler.add(
+            request.request_id,
+            len(prompt),
+            request.max_tokens,
+            arrival_s=request.arrival_s,
+            tenant=request.tenant,
+            slo_class=request.slo_class,
+            priority=request.priority,
+            deadline_s=request.deadline_s,
+            keys=keys,
+        )
         seed = request.sampling.seed
         seed = secrets.randbits(64) if seed is None else seed % 2**64
-        self._generations[scheduled] = _Generation(request, prompt, seed)
+        self._generations[scheduled] = _Generation(request, prompt, seed, space)
 
     def cancel(self, request_id: str) -> None:
         """End a request at once and free what it holds; unknown or ended ones are ignored."""
@@ -103,16 +134,18 @@ class Engine:
         if not self.has_work:
             return []
         started_s = self._clock()
-        plan = self._scheduler.plan()
+        plan = self._scheduler.plan(started_s)
+        events = [self._ended(request) for request in plan.rejected]
         for request in plan.preempted:
             self._rows.leave(request)
         for request in plan.admitted:
             generation = self._generations[request]
             self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
-        sampled = self._runner.run(plan)
+        self._move(plan)
+        sampled = self._runner.run(plan) if plan.tokens else []
         stopped = {r for r, token_id in sampled if token_id in self._generations[r].request.stop_token_ids}
         self._scheduler.complete(plan, stopped)
-        events = [self._event(request, token_id) for request, token_id in sampled]
+        events += [self._event(request, token_id) for request, token_id in sampled]
         self._observe(plan, started_s)
         return events
 
@@ -122,7 +155,7 @@ class Engine:
         return EngineStats(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
-            waiting_tokens=sum(request.pending for request in scheduler.waiting.values()),
+            waiting_tokens=scheduler.waiting_tokens,
             kv_blocks_free=scheduler.pool.free,
             kv_blocks_total=scheduler.pool.total,
             iterations=scheduler.iterations,
@@ -130,15 +163,46 @@ class Engine:
             decode_tokens=self._decode_tokens,
             preemptions=self._preemptions,
             last=self._last,
+            kv_blocks_cached=scheduler.pool.cached,
+            prefix_queried_tokens=scheduler.kv.queried_tokens,
+            prefix_hit_tokens=scheduler.kv.hit_tokens,
+            swapped_out_blocks=self._moved[Way.OUT],
+            swapped_in_blocks=self._moved[Way.IN],
+            swap_blocks_used=scheduler.kv.host.total - scheduler.kv.host.free,
         )
+
+    def _move(self, plan: Plan) -> None:
+        """Copy the blocks that the plan moves, and let the scheduler know what that costs."""
+        if plan.moves:
+            started_s = self._clock()
+            self._cache.move(plan.moves)
+            self._scheduler.swap_cost.observe(len(plan.moves), self._clock() - started_s)
+            self._moved.update(move.way for move in plan.moves)
 
     def _event(self, request: Request, token_id: int) -> TokenEvent:
         self._generations[request].token_ids.append(token_id)
         if request.finish_reason is not None:
             self._forget(request)
+        else:
+            self._extend_keys(request)
         return TokenEvent(
-            request.request_id, (token_id,), request.finish_reason, request.prompt_tokens, request.generated
+            request_id=request.request_id,
+            token_ids=(token_id,),
+            finish_reason=request.finish_reason,
+            prompt_tokens=request.prompt_tokens,
+            output_tokens=request.generated,
+            cached_tokens=request.cached,
         )
+
+    def _extend_keys(self, request: Request) -> None:
+        """Give the request the key of a block that its new token fills; the block is published once computed."""
+        if self._options.prefix_reuse and request.known % self._options.block_size == 0:
+            generation = self._generations[request]
+            generation.space.extend(request.keys, generation.token_ids)
+
+    def _ended(self, request: Request) -> TokenEvent:
+        self._forget(request)
+        return TokenEvent(request.request_id, (), request.finish_reason, request.prompt_tokens, request.generated)
 
     def _forget(self, request: Request) -> None:
         del self._generations[request]
@@ -153,7 +217,9 @@ class Engine:
             decode_tokens=len(plan.decodes),
             preempted=len(plan.preempted),
             knobs_generation=plan.knobs.generation,
+            predicted_s=plan.predicted_s,
         )
+        self._scheduler.observe(plan, self._last.seconds)
         self._busy_since_s = ended_s if self.has_work else None
         self._prefill_tokens += self._last.prefill_tokens
         self._decode_tokens += self._last.decode_tokens

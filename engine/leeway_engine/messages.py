@@ -36,19 +36,30 @@ class GenerationRequest:
     sampling: Sampling = Sampling()
     stop_token_ids: frozenset[int] = frozenset()
     arrival_s: float = 0.0
+    """Time of arrival on the engine's clock, in seconds."""
     tenant: str = ""
     slo_class: str = ""
+    cache_salt: str = ""
+    """Only requests of the same salt share the KV of equal prompts."""
+    priority: int = 0
+    deadline_s: float | None = None
+    """Time by which the last token is due, on the clock of `arrival_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """New tokens of a request; a stop token is among them. With a finish reason it is the request's last event."""
+    """New tokens of a request; a stop token is among them. With a finish reason it is the request's last event.
+
+    A request that is given up before its first token, as it cannot meet its deadline, ends without tokens.
+    """
 
     request_id: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason | None
     prompt_tokens: int
     output_tokens: int
+    cached_tokens: int = 0
+    """Prompt tokens that were not computed for this request, as their keys and values were there already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,8 @@ class Iteration:
     decode_tokens: int = 0
     preempted: int = 0
     knobs_generation: int = 0
+    predicted_s: float = 0.0
+    """Duration that was predicted for it; 0 before there is a prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +85,20 @@ class EngineStats:
     waiting: int
     waiting_tokens: int
     kv_blocks_free: int
+    """Blocks that no request holds, `kv_blocks_cached` among them."""
     kv_blocks_total: int
     iterations: int
     prefill_tokens: int
     decode_tokens: int
     preemptions: int
     last: Iteration = field(default_factory=Iteration)
+    kv_blocks_cached: int = 0
+    """Blocks that no request holds, with tokens in them that may be found again."""
+    prefix_queried_tokens: int = 0
+    """Prompt tokens of the requests admitted so far."""
+    prefix_hit_tokens: int = 0
+    """How many of them were found computed."""
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
+    swap_blocks_used: int = 0
+    """Blocks of host memory that keep the tokens of preempted requests."""

@@ -25,6 +25,12 @@ def engine(
     ] = 128,
     kv_blocks: Annotated[int, typer.Option(min=1, help="Blocks of the KV cache.", rich_help_panel=HOLD)] = 1024,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block.", rich_help_panel=HOLD)] = 16,
+    swap_blocks: Annotated[
+        int, typer.Option(min=0, help="Blocks of host memory for preempted requests.", rich_help_panel=HOLD)
+    ] = 0,
+    prefix_reuse: Annotated[
+        bool, typer.Option(help="Let prompts that begin alike share their KV.", rich_help_panel=HOLD)
+    ] = True,
     context: Annotated[
         int | None,
         typer.Option(min=1, help="Most tokens of a request; else the model's own.", rich_help_panel=HOLD),
@@ -61,6 +67,8 @@ def engine(
             threads=threads,
             kv_blocks=kv_blocks,
             block_size=block_size,
+            swap_blocks=swap_blocks,
+            prefix_reuse=prefix_reuse,
             context=context,
             ceilings=ceilings,
             knobs=boot_knobs(knobs_file, ceilings),

@@ -76,7 +76,14 @@ def settings(chunk_size: int, kv_blocks: int, scarce_kv_blocks: int) -> Iterator
     yield "with batch mates", usual
     yield "alone", replace(usual, running_sequences=1)
     yield "knobs changed", replace(usual, pushes=PUSHES)
-    yield "preempted", replace(usual, kv_blocks=scarce_kv_blocks)
+    yield "no prefixes reused", replace(usual, prefix_reuse=False)
+    yield "prefixes found", replace(usual, repeated=True)
+    scarce = replace(usual, kv_blocks=scarce_kv_blocks)
+    swapping = replace(scarce, swap_blocks=scarce_kv_blocks)
+    yield "preempted", scarce
+    yield "swapped", swapping
+    yield "prefixes found, preempted", replace(scarce, repeated=True)
+    yield "prefixes found, swapped", replace(swapping, repeated=True)
 
 
 def run_cases(score: Score, name: str, decoder: Decoder, prompts: list[list[int]], expected: list[Reference]) -> None:
@@ -91,7 +98,10 @@ def run_cases(score: Score, name: str, decoder: Decoder, prompts: list[list[int]
         for circumstance, setting in settings(chunk_size, sum(needs) + len(needs), scarce):
             outcome = generate(decoder, prompts, length, setting)
             assert outcome.generations[-1] == 1 + len(setting.pushes), "a pushed generation was not enforced"
-            assert circumstance != "preempted" or outcome.preemptions, "the scarce KV cache led to no preemption"
+            scarce_kv = setting.kv_blocks == scarce
+            assert not scarce_kv or outcome.preemptions, "the scarce KV cache led to no preemption"
+            assert not setting.swap_blocks or outcome.swapped_in_blocks, "nothing was swapped"
+            assert not setting.repeated or outcome.hit_tokens or scarce_kv, "no prefix was found"
             case = f"{name}, chunk size {chunk_size}, {circumstance}"
             score.judge(case, expected, outcome.tokens, may_tie=not exact)
 

@@ -1,8 +1,9 @@
 """Tiny models of random weights, the tokens that transformers makes of them, and the tokens that the engine makes."""
 
 import random
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,10 @@ class Setting:
     kv_blocks: int = 64
     pushes: tuple[tuple[int, int, int], ...] = ()
     """Iteration, token budget and chunk size."""
+    prefix_reuse: bool = True
+    repeated: bool = False
+    """Whether the prompts are asked a second time, to find their own prefixes; the second answers count."""
+    swap_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +106,13 @@ class Outcome:
     tokens: list[list[int]]
     generations: list[int]
     preemptions: int
+    hit_tokens: int
+    """Prompt tokens found in KV."""
+    swapped_in_blocks: int
 
 
 def generate(decoder: Decoder, prompts: Sequence[Sequence[int]], length: int, setting: Setting) -> Outcome:
-    """Let the engine continue all prompts together."""
+    """Let the engine continue all prompts together; afterwards nothing may be held any more."""
     knobs = PodKnobs(
         generation=1,
         token_budget=setting.token_budget,
@@ -112,23 +120,29 @@ def generate(decoder: Decoder, prompts: Sequence[Sequence[int]], length: int, se
         running_sequences=setting.running_sequences,
     )
     ceilings = Ceilings(token_budget=4096, chunk_size=4096, running_sequences=setting.running_sequences)
-    engine = Engine(decoder, EngineOptions(setting.kv_blocks, knobs, ceilings, BLOCK_SIZE))
-    for number, prompt in enumerate(prompts):
-        engine.add(GenerationRequest(str(number), prompt, length, Sampling(temperature=0)))
-    tokens: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
+    options = EngineOptions(setting.kv_blocks, knobs, ceilings, BLOCK_SIZE)
+    options = replace(options, prefix_reuse=setting.prefix_reuse, swap_blocks=setting.swap_blocks)
+    # Where host memory is to be used, no time passes: then moving is never slower than computing again.
+    engine = Engine(decoder, options, (lambda: 0.0) if setting.swap_blocks else time.monotonic)
     generations = []
-    while engine.has_work:
-        for iteration, token_budget, chunk_size in setting.pushes:
-            if iteration == engine.stats().iterations:
-                update = {"token_budget": token_budget, "chunk_size": chunk_size, "generation": knobs.generation + 1}
-                knobs = knobs.model_copy(update=update)
-                assert engine.set_knobs(knobs).refusal is None
-        for event in engine.step():
-            tokens[event.request_id] += event.token_ids
-        generations.append(engine.stats().last.knobs_generation)
+    for _ in range(1 + setting.repeated):
+        for number, prompt in enumerate(prompts):
+            engine.add(GenerationRequest(str(number), prompt, length, Sampling(temperature=0)))
+        tokens: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
+        while engine.has_work:
+            for iteration, token_budget, chunk_size in setting.pushes:
+                if iteration == engine.stats().iterations:
+                    pushed = {"token_budget": token_budget, "chunk_size": chunk_size}
+                    knobs = knobs.model_copy(update=pushed | {"generation": knobs.generation + 1})
+                    assert engine.set_knobs(knobs).refusal is None
+            for event in engine.step():
+                tokens[event.request_id] += event.token_ids
+            generations.append(engine.stats().last.knobs_generation)
     stats = engine.stats()
     assert (stats.kv_blocks_free, stats.running, stats.waiting) == (setting.kv_blocks, 0, 0)
-    return Outcome(list(tokens.values()), generations, stats.preemptions)
+    return Outcome(
+        list(tokens.values()), generations, stats.preemptions, stats.prefix_hit_tokens, stats.swapped_in_blocks
+    )
 
 
 def random_prompts(lengths: Sequence[int], vocabulary: int, seed: int) -> list[list[int]]:

@@ -60,3 +60,28 @@ def test_tokens_do_not_depend_on_preemption(example: Callable[[str], Example], n
     outcome = generate(case.decoder, case.prompts, OUTPUT, Setting(chunk_size=17, kv_blocks=12))
     assert outcome.tokens == case.expected
     assert outcome.preemptions > 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tokens_do_not_depend_on_found_prefixes_and_swaps(example: Callable[[str], Example], name: str) -> None:
+    case = example(name)
+    setting = Setting(chunk_size=17, kv_blocks=12, repeated=True, swap_blocks=12)
+    outcome = generate(case.decoder, case.prompts, OUTPUT, setting)
+    assert outcome.tokens == case.expected
+    assert outcome.hit_tokens > 0
+    assert outcome.swapped_in_blocks > 0
+
+
+@pytest.mark.parametrize("swap_blocks", [0, 4, 12])
+@pytest.mark.parametrize("kv_blocks", [12, 64])
+@pytest.mark.parametrize(("prefix_reuse", "repeated"), [(False, False), (True, False), (True, True)])
+def test_tokens_do_not_depend_on_how_prefixes_and_preemptions_meet(
+    example: Callable[[str], Example], prefix_reuse: bool, repeated: bool, kv_blocks: int, swap_blocks: int
+) -> None:
+    case = example("qwen3-tied-wide-heads")
+    setting = Setting(16, 64, 8, kv_blocks, (), prefix_reuse, repeated, swap_blocks)
+    outcome = generate(case.decoder, case.prompts, OUTPUT, setting)
+    assert outcome.tokens == case.expected
+    assert (outcome.preemptions > 0) == (kv_blocks == 12)
+    assert outcome.swapped_in_blocks > 0 or not (outcome.preemptions and swap_blocks)
+    assert (outcome.hit_tokens > 0) == repeated

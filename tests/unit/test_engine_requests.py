@@ -5,6 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_core.policies import (
+    AdaptiveChunk,
+    EffectivePriority,
+    Growth,
+    Policies,
+    PrefillCap,
+    Protection,
+    ShortestPrompt,
+    SkipJoin,
+    Slack,
+    TokenCounters,
+    Victim,
+)
 from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent
 from leeway_engine.model.decoder import Decoder
@@ -168,3 +181,61 @@ def test_requests_without_a_seed_differ(engine: Engine) -> None:
         engine.add(request(name, sampling=Sampling(temperature=2), max_tokens=30))
     events = drain(engine)
     assert tokens(events["a"]) != tokens(events["b"])
+
+
+def test_a_request_that_cannot_meet_its_deadline_ends_without_tokens_and_leaves_nothing(decoder: Decoder) -> None:
+    knobs = KNOBS.model_copy(update={"policies": Policies(slack=Slack(unreachable="reject"))})
+    engine = Engine(decoder, EngineOptions(kv_blocks=12, knobs=knobs, ceilings=CEILINGS), clock=lambda: 100.0)
+    late = GenerationRequest("late", (1, 2, 3), 4, GREEDY, arrival_s=90.0, deadline_s=99.0)
+    engine.add(late)
+    engine.add(request("a"))
+    events = drain(engine)
+    assert events["late"] == [TokenEvent("late", (), FinishReason.REJECTED, 3, 0)]
+    assert len(tokens(events["a"])) == 6
+    engine.add(late)
+    assert [event.finish_reason for event in engine.step()] == [FinishReason.REJECTED]
+    assert (engine.has_work, engine.stats().kv_blocks_free) == (False, 12)
+
+
+def test_iterations_are_predicted_once_some_were_seen(engine: Engine) -> None:
+    for number in range(6):
+        engine.add(request(str(number), max_tokens=12))
+    engine.step()
+    assert engine.stats().last.predicted_s == 0.0
+    while engine.has_work:
+        engine.step()
+    assert engine.stats().last.predicted_s > 0.0
+
+
+POLICIES = (
+    Policies(ranking=ShortestPrompt(), victim=Victim()),
+    Policies(ranking=EffectivePriority(), prefill_cap=PrefillCap(prefills=1), protection=Protection(decode_cap=2)),
+    Policies(ranking=SkipJoin(first_quantum_tokens=4), adaptive_chunk=AdaptiveChunk(itl_s=1e-4, floor_tokens=3)),
+    Policies(ranking=TokenCounters(), growth=Growth(reserve="all")),
+)
+
+
+def test_tokens_are_the_same_under_every_policy_and_while_policies_change(decoder: Decoder) -> None:
+    requests = [request(str(number), prompt=3 + 9 * number, max_tokens=12) for number in range(5)]
+
+    def answers(first: Policies, *later: Policies) -> list[list[int]]:
+        knobs = KNOBS.model_copy(update={"policies": first})
+        engine = Engine(decoder, EngineOptions(kv_blocks=12, knobs=knobs, ceilings=CEILINGS, block_size=8))
+        for one in requests:
+            engine.add(one)
+        events: list[TokenEvent] = []
+        for number, policies in enumerate(later):
+            for _ in range(5):
+                events += engine.step()
+            update = {"generation": 2 + number, "policies": policies}
+            assert engine.set_knobs(knobs.model_copy(update=update)).refusal is None
+        while engine.has_work:
+            events += engine.step()
+        assert engine.stats().kv_blocks_free == 12
+        return [tokens([event for event in events if event.request_id == one.request_id]) for one in requests]
+
+    expected = answers(Policies())
+    assert [len(answer) for answer in expected] == [12] * 5
+    for policies in POLICIES:
+        assert answers(policies) == expected
+    assert answers(*POLICIES, *POLICIES) == expected

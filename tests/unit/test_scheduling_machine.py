@@ -1,17 +1,74 @@
-"""After any storm of arrivals, cancels, knob pushes and preemptions the scheduler keeps its promises."""
+"""After any storm of arrivals, cancels, knob pushes, preemptions and swaps the scheduler keeps its promises."""
+
+from itertools import product
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_core.policies import (
+    AdaptiveChunk,
+    AdmissionLimits,
+    EffectivePriority,
+    FirstCome,
+    Growth,
+    Policies,
+    PrefillCap,
+    Protection,
+    ShortestPrompt,
+    SkipJoin,
+    Slack,
+    Tenancy,
+    TokenCounters,
+    Victim,
+)
+from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.plan import Plan
-from leeway_engine.scheduling.request import FinishReason, Request, RequestRejected, State
+from leeway_engine.scheduling.request import LEGAL_TRANSITIONS, FinishReason, Request, RequestRejected, State
 from leeway_engine.scheduling.scheduler import Scheduler
 
-BLOCKS, BLOCK_SIZE, MOST_RUNNING = 12, 4, 5
+BLOCKS, BLOCK_SIZE, MOST_RUNNING, SWAP_BLOCKS = 12, 4, 5, 6
 CEILINGS = Ceilings(token_budget=32, chunk_size=32, running_sequences=MOST_RUNNING)
+POLICIES = st.builds(
+    Policies,
+    ranking=st.sampled_from(
+        (
+            FirstCome(),
+            ShortestPrompt(ageing_tokens=0.5),
+            EffectivePriority(class_points={"gold": 5.0}, urgency_horizon_s=20.0),
+            SkipJoin(levels=3, first_quantum_tokens=4, promotion_iterations=20),
+            TokenCounters(),
+        )
+    ),
+    tenancy=st.sampled_from((Tenancy(), Tenancy(residency_weight=0.5, tenant_shares={"a": 3.0}))),
+    adaptive_chunk=st.none() | st.just(AdaptiveChunk(itl_s=0.008, floor_tokens=2)),
+    iteration_s=st.none() | st.just(0.006),
+    prefill_cap=st.none() | st.just(PrefillCap(prefills=2, chunk_tokens=4)),
+    protection=st.none() | st.just(Protection(decode_cap=2, boost_iterations=5, overdue_iterations=15)),
+    growth=st.builds(Growth, reserve=st.sampled_from(("none", "expected", "all"))),
+    slack=st.none() | st.builds(Slack, unreachable=st.sampled_from(("serve", "downgrade", "reject"))),
+    admission=st.none() | st.just(AdmissionLimits(waiting_requests=6, tenant_requests=5, queue_delay_s=1.0)),
+    victim=st.none() | st.just(Victim()),
+)
+
+
+def keys_of(number: int, prompt: int, output: int) -> list[bytes]:
+    """Keys of a request's blocks: all prompts begin alike, and answers go on differently."""
+    keys: list[bytes] = []
+    KeySpace(BLOCK_SIZE, model="m").extend(keys, [*range(prompt), *[1000 + number] * output])
+    return keys
+
+
+def check_blocks(scheduler: Scheduler) -> None:
+    """Every block is free or held, here and on the host."""
+    held = {block for request in scheduler.running.values() for block in request.blocks}
+    assert scheduler.pool.free + len(held) == BLOCKS
+    assert all(len(set(request.blocks)) == len(request.blocks) for request in scheduler.running.values())
+    swapped = [block for request in scheduler.waiting.values() for block in request.swapped]
+    assert len(set(swapped)) == len(swapped)
+    assert scheduler.kv.host.free + len(swapped) == SWAP_BLOCKS
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -22,7 +79,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         knobs = PodKnobs(generation=1, token_budget=8, chunk_size=3, running_sequences=4)
-        self.scheduler = Scheduler(BlockPool(BLOCKS, BLOCK_SIZE), knobs, CEILINGS)
+        self.scheduler = Scheduler(BlockPool(BLOCKS, BLOCK_SIZE), knobs, CEILINGS, SWAP_BLOCKS)
         self.requests: list[Request] = []
         self.plan: Plan | None = None
         self.pushed = knobs
@@ -34,7 +91,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             with pytest.raises(RequestRejected):
                 self.scheduler.add(name, prompt, output)
         else:
-            self.requests.append(self.scheduler.add(name, prompt, output))
+            keys = keys_of(len(self.requests), prompt, output)
+            self.requests.append(self.scheduler.add(name, prompt, output, keys=keys))
         return name
 
     @rule(name=consumes(names))
@@ -54,6 +112,23 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.pushed = knobs if allowed else self.pushed
         assert reply.accepted == self.pushed
 
+    @rule(name=names, tokens=st.integers(1, 10))
+    def use_a_tool(self, name: str, tokens: int) -> None:
+        request = self.scheduler.park(name)
+        if request is None:
+            return
+        assert (request.state, request.blocks, request.computed) == (State.TOOL_WAIT, [], 0)
+        known = request.known
+        if request.prompt_tokens + tokens + request.max_tokens - 1 > BLOCKS * BLOCK_SIZE:
+            with pytest.raises(RequestRejected):
+                self.scheduler.resume(name, tokens)
+            assert self.scheduler.parked == {name: request}
+            assert self.scheduler.fail(name) is request
+            assert request.finish_reason is FinishReason.ERROR
+        else:
+            assert self.scheduler.resume(name, tokens) is request
+            assert (request.state, request.known) == (State.PREEMPTED, known + tokens)
+
     @rule()
     def make_plan(self) -> None:
         if self.plan is not None:
@@ -66,7 +141,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(self.scheduler.running) <= max(held, plan.knobs.running_sequences)
         assert all(0 < chunk.tokens <= plan.knobs.chunk_size for chunk in plan.prefills)
         for victim in plan.preempted:
-            assert all(request.order < victim.order for request in self.scheduler.running.values())
+            # One that needs less now, as it finds its prefix with another, may come back at once.
+            kept = [request for request in self.scheduler.running.values() if request not in plan.admitted]
+            assert all(request.order < victim.order for request in kept)
+        admitted = [request.order for request in plan.admitted]
+        assert admitted == sorted(admitted)
+        assert all(order < request.order for order in admitted for request in self.scheduler.waiting.values())
         if plan.admitted:
             others = len(self.scheduler.running) - 1
             assert self.scheduler.pool.free >= others, "each that may grow keeps a block to grow into"
@@ -105,15 +185,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert request.finish_reason is FinishReason.LENGTH
 
     @invariant()
-    def no_block_is_lost_or_shared(self) -> None:
-        held = [block for request in self.scheduler.running.values() for block in request.blocks]
-        assert len(set(held)) == len(held)
-        assert self.scheduler.pool.free + len(held) == BLOCKS
-
-    @invariant()
-    def the_queue_is_in_order_of_arrival(self) -> None:
-        orders = [request.order for request in self.scheduler.waiting.values()]
-        assert orders == sorted(orders)
+    def no_block_is_lost(self) -> None:
+        check_blocks(self.scheduler)
 
     @invariant()
     def each_request_is_where_its_state_says(self) -> None:
@@ -123,21 +196,151 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert running == (request.state in (State.PREFILLING, State.DECODING))
             assert waiting == (request.state in (State.WAITING, State.PREEMPTED))
             assert running or not request.blocks
-            assert request.state is not State.PREEMPTED or request.computed == 0
+            assert request.state is not State.PREEMPTED or request.swapped or request.computed == 0
             assert (request.finish_reason is None) == (request.state is not State.FINISHED)
 
     def teardown(self) -> None:
         """Every request ends, and within a bounded number of iterations."""
         if self.plan is not None:
             self.scheduler.complete(self.plan)
+        assert self.scheduler.waiting_tokens == sum(request.pending for request in self.scheduler.waiting.values())
         work = sum(request.prompt_tokens + request.max_tokens for request in self.requests)
         for _ in range(work * (len(self.requests) + 1) + 1):
             if not self.scheduler.running and not self.scheduler.waiting:
                 break
             self.scheduler.complete(self.scheduler.plan())
         assert all(request.state is State.FINISHED for request in self.requests)
-        assert self.scheduler.pool.free == BLOCKS
+        assert (self.scheduler.pool.free, self.scheduler.kv.promised) == (BLOCKS, 0)
+        assert self.scheduler.kv.host.free == SWAP_BLOCKS
+
+
+class PolicyMachine(RuleBasedStateMachine):
+    """Drives the scheduler while all policies are switched, clocks run and tools are used."""
+
+    names = Bundle("names")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.knobs = PodKnobs(generation=1, token_budget=8, chunk_size=5, running_sequences=4)
+        self.scheduler = Scheduler(BlockPool(BLOCKS, BLOCK_SIZE), self.knobs, CEILINGS, SWAP_BLOCKS)
+        self.requests: list[Request] = []
+        self.now_s = 0.0
+
+    @rule(
+        target=names,
+        prompt=st.integers(1, 20),
+        output=st.integers(1, 20),
+        tenant=st.sampled_from("abc"),
+        slo_class=st.sampled_from(("", "gold")),
+        budget_s=st.none() | st.floats(0.0, 30.0),
+    )
+    def arrive(self, prompt: int, output: int, tenant: str, slo_class: str, budget_s: float | None) -> str:
+        name = f"r{len(self.requests)}"
+        deadline_s = None if budget_s is None else self.now_s + budget_s
+        try:
+            request = self.scheduler.add(
+                name,
+                prompt,
+                output,
+                arrival_s=self.now_s,
+                tenant=tenant,
+                slo_class=slo_class,
+                deadline_s=deadline_s,
+                keys=keys_of(len(self.requests), prompt, output),
+            )
+        except RequestRejected:
+            assert self.scheduler.enforced.policies.admission is not None
+        else:
+            self.requests.append(request)
+        return name
+
+    @rule(policies=POLICIES, budget=st.integers(4, 16))
+    def switch(self, policies: Policies, budget: int) -> None:
+        update = {"generation": self.knobs.generation + 1, "policies": policies, "token_budget": budget}
+        self.knobs = self.knobs.model_copy(update=update)
+        assert self.scheduler.accept(self.knobs).refusal is None
+
+    @rule(name=consumes(names))
+    def cancel(self, name: str) -> None:
+        self.scheduler.cancel(name)
+
+    @rule(name=names, tokens=st.integers(1, 3))
+    def use_a_tool(self, name: str, tokens: int) -> None:
+        if self.scheduler.park(name):
+            self.iterate(1)
+            try:
+                self.scheduler.resume(name, tokens)
+            except RequestRejected:
+                self.scheduler.fail(name)
+
+    @rule(iterations=st.integers(1, 20))
+    def iterate(self, iterations: int) -> None:
+        for _ in range(iterations):
+            held = len(self.scheduler.running)
+            plan = self.scheduler.plan(self.now_s)
+            assert plan.tokens <= plan.knobs.token_budget
+            assert len(self.scheduler.running) <= max(held, plan.knobs.running_sequences)
+            assert all(0 < chunk.tokens <= plan.knobs.chunk_size for chunk in plan.prefills)
+            assert plan.tokens or not self.scheduler.running
+            assert self.scheduler.running or not self.scheduler.waiting
+            for request, tokens in [(r, 1) for r in plan.decodes] + list(plan.prefills):
+                assert request.computed + tokens <= len(request.blocks) * BLOCK_SIZE
+            if plan.knobs.policies.victim is None and plan.preempted and self.scheduler.running:
+                earliest = min(request.order for request in self.scheduler.running.values())
+                assert all(victim.order > earliest or not self.scheduler.running for victim in plan.preempted)
+            self.scheduler.complete(plan)
+            seconds = 0.002 + 0.0005 * plan.tokens
+            self.scheduler.observe(plan, seconds)
+            self.now_s += seconds
+
+    @invariant()
+    def no_block_is_lost(self) -> None:
+        check_blocks(self.scheduler)
+
+    @invariant()
+    def no_request_is_lost(self) -> None:
+        here = [*self.scheduler.running.values(), *self.scheduler.waiting.values(), *self.scheduler.parked.values()]
+        assert {id(r) for r in here} == {id(r) for r in self.requests if r.state is not State.FINISHED}
+        assert self.scheduler.waiting_tokens == sum(request.pending for request in self.scheduler.waiting.values())
+
+    @invariant()
+    def tenants_are_counted(self) -> None:
+        for account in self.scheduler.tenants.accounts.values():
+            waiting = [r for r in self.scheduler.waiting.values() if r.account is account]
+            running = [r for r in self.scheduler.running.values() if r.account is account]
+            assert (account.queued, account.running) == (len(waiting), len(running))
+            assert account.waiting_tokens == sum(request.pending for request in waiting)
+
+    def teardown(self) -> None:
+        """Every request ends, whatever is switched on last."""
+        work = sum(request.prompt_tokens + request.max_tokens for request in self.requests)
+        for _ in range(work * (len(self.requests) + 1) + 1):
+            if not self.scheduler.running and not self.scheduler.waiting:
+                break
+            self.iterate(1)
+        assert all(request.state is State.FINISHED for request in self.requests)
+        assert (self.scheduler.pool.free, self.scheduler.kv.promised) == (BLOCKS, 0)
+        assert self.scheduler.kv.host.free == SWAP_BLOCKS
 
 
 SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 test_scheduler_machine = SchedulerMachine.TestCase
+PolicyMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+test_policy_machine = PolicyMachine.TestCase
+
+
+@pytest.mark.parametrize(("before", "after"), list(product(State, State)))
+def test_a_request_changes_state_only_where_that_is_legal(before: State, after: State) -> None:
+    request = Request("a", 1, 1, order=1, state=before)
+    if (before, after) in LEGAL_TRANSITIONS:
+        request.move_to(after)
+        assert request.state is after
+    else:
+        with pytest.raises(AssertionError, match=f"cannot go from {before.value} to {after.value}"):
+            request.move_to(after)
+        assert request.state is before
+
+
+def test_a_request_ends_once_and_never_goes_on() -> None:
+    assert not [after for before, after in LEGAL_TRANSITIONS if before is State.FINISHED]
+    assert {before for before, after in LEGAL_TRANSITIONS if after is State.FINISHED} == set(State) - {State.FINISHED}

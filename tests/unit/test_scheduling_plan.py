@@ -94,6 +94,16 @@ def test_decodes_take_turns_while_a_lowered_budget_drains(outputs: list[int], bu
         assert all(wait < longest_wait for wait in waits.values())
 
 
+def test_a_turn_that_is_lost_with_its_blocks_goes_to_another() -> None:
+    engine = scheduler(blocks=3, block_size=4)
+    first, second = engine.add("first", 3, 8), engine.add("second", 3, 8)
+    step(engine, 2)
+    engine.accept(knobs(generation=2, budget=1, running=1))
+    assert step(engine).decodes == [first]
+    plan = step(engine)
+    assert (plan.preempted, plan.decodes) == ([second], [first])
+
+
 def test_a_lowered_cap_cuts_nothing_off_and_admits_nothing_until_drained() -> None:
     engine = scheduler(running=3)
     for name in ("a", "b", "c", "d"):

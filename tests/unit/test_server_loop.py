@@ -29,6 +29,7 @@ class CountingEngine:
 
     def __init__(self) -> None:
         self.left: dict[str, int] = {}
+        self.late: list[str] = []
         self.accepted = self.enforced = knobs(1)
         self.steps = 0
         self.begun = threading.Semaphore(0)
@@ -42,6 +43,7 @@ class CountingEngine:
         if request.max_tokens > 1_000_000:
             raise RequestRejected("kv_exceeded", "too long")
         self.left[request.request_id] = request.max_tokens
+        self.late += [request.request_id] * (request.deadline_s is not None)
 
     def cancel(self, request_id: str) -> None:
         self.left.pop(request_id, None)
@@ -58,7 +60,10 @@ class CountingEngine:
         self.enforced = self.accepted
         self.begun.release()
         assert self.go_on.acquire(timeout=20)
-        events = []
+        events = [TokenEvent(request_id, (), FinishReason.REJECTED, 1, 0) for request_id in self.late]
+        for request_id in self.late:
+            del self.left[request_id]
+        self.late.clear()
         for request_id in list(self.left):
             self.left[request_id] -= 1
             over = not self.left[request_id]
@@ -157,6 +162,18 @@ def test_a_refused_request_is_told_so_and_others_go_on() -> None:
         side.send(add("endless", 2_000_000), add("a", 1))
         assert side.receive() == Rejected("endless", "kv_exceeded", "too long")
         assert [event.request_id for event in side.step().events] == ["a"]
+
+
+def test_a_request_given_up_for_its_deadline_is_told_so_and_others_go_on() -> None:
+    with running_loop() as side:
+        side.send(Add(GenerationRequest("late", (1, 2), 5, deadline_s=0.0)), add("a", 1))
+        side.engine.go_on.release()
+        refusal = side.receive()
+        assert isinstance(refusal, Rejected)
+        assert (refusal.request_id, refusal.code, refusal.retry_after_s) == ("late", "deadline_unreachable", 1.0)
+        stepped = side.receive()
+        assert isinstance(stepped, Stepped)
+        assert [event.request_id for event in stepped.events] == ["a"]
 
 
 def test_a_cancel_takes_effect_before_the_next_step_and_shows_without_one() -> None:

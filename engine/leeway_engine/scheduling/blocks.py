@@ -1,33 +1,105 @@
 """Bookkeeping of the KV blocks of a pod."""
 
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+
 
 class BlockPool:
-    """Numbers of the blocks that no request holds. A block keeps the keys and values of `block_size` tokens."""
+    """Numbers of KV blocks, and how many requests hold each. A block keeps the keys and values of `block_size` tokens.
+
+    A full block can be published under the key of its tokens, for others to hold it too. With no holder left it counts
+    as free but stays published: it is taken only when no unpublished one is free, the longest unused first.
+    """
 
     def __init__(self, total: int, block_size: int) -> None:
         """All blocks are free at first."""
         self.total = total
         self.block_size = block_size
-        self._free = list(range(total - 1, -1, -1))
+        self._holders = [0] * total
+        self._keys: list[bytes | None] = [None] * total
+        self._published: dict[bytes, int] = {}
+        self._empty = list(range(total - 1, -1, -1))
+        self._cached: OrderedDict[int, None] = OrderedDict()
 
     @property
     def free(self) -> int:
-        """How many blocks can be taken."""
-        return len(self._free)
+        """How many blocks can be taken: those that nobody holds."""
+        return len(self._empty) + len(self._cached)
+
+    @property
+    def cached(self) -> int:
+        """How many of the free blocks are published."""
+        return len(self._cached)
 
     def blocks_for(self, tokens: int) -> int:
         """How many blocks that many tokens fill."""
         return -(-tokens // self.block_size)
 
     def take(self, count: int) -> list[int]:
-        """Take blocks; asking for more than are free is a bug of the scheduler."""
-        if count > len(self._free):
-            raise AssertionError(f"{count} KV blocks asked for, {len(self._free)} free")
-        taken = self._free[len(self._free) - count :]
-        del self._free[len(self._free) - count :]
+        """Take blocks for a single holder; asking for more than are free is a bug of the scheduler."""
+        if count > self.free:
+            raise AssertionError(f"{count} KV blocks asked for, {self.free} free")
+        kept = max(0, len(self._empty) - count)
+        taken = self._empty[kept:]
+        del self._empty[kept:]
+        while len(taken) < count:
+            taken.append(self._evict())
+        for block in taken:
+            self._holders[block] = 1
         return taken
 
     def give_back(self, blocks: list[int]) -> None:
-        """Take over all blocks of the list and empty it."""
-        self._free.extend(blocks)
+        """Let go of all blocks of the list and empty it; letting go of a free one is a bug of the scheduler."""
+        holders, keys = self._holders, self._keys
+        # From the last on, so that of a chain of blocks the end, which is of no use without the rest, is evicted first.
+        for block in reversed(blocks):
+            left = holders[block] = holders[block] - 1
+            if left > 0:
+                continue
+            if left < 0:
+                raise AssertionError(f"KV block {block} was given back more often than taken")
+            if keys[block] is None:
+                self._empty.append(block)
+            else:
+                self._cached[block] = None
         blocks.clear()
+
+    def publish(self, block: int, key: bytes) -> None:
+        """Let others find a held block, full of computed tokens; where another has the key already it stays private."""
+        if self._keys[block] is None and key not in self._published:
+            self._keys[block] = key
+            self._published[key] = block
+
+    def find(self, keys: Iterable[bytes]) -> list[int]:
+        """Blocks published under the first of these keys, up to the first key that is not known."""
+        found = []
+        for key in keys:
+            block = self._published.get(key)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def hold(self, blocks: Iterable[int]) -> None:
+        """Become a further holder of blocks that were found."""
+        for block in blocks:
+            if self._holders[block] == 0:
+                del self._cached[block]
+            self._holders[block] += 1
+
+    def touch(self, block: int) -> None:
+        """Count a published block as used just now."""
+        if block in self._cached:
+            self._cached.move_to_end(block)
+
+    def unheld(self, blocks: Collection[int]) -> int:
+        """How many of these blocks are free."""
+        return sum(self._holders[block] == 0 for block in blocks)
+
+    def _evict(self) -> int:
+        block, _ = self._cached.popitem(last=False)
+        key = self._keys[block]
+        assert key is not None, "only published blocks are cached"
+        del self._published[key]
+        self._keys[block] = None
+        return block

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from leeway_core.pod_knobs import PodKnobs
 
+from leeway_engine.scheduling.load import Load
+from leeway_engine.scheduling.move import Move
 from leeway_engine.scheduling.request import Request
 
 
@@ -20,22 +22,45 @@ class Plan:
     """The work of one iteration, and what changed in the block tables for it."""
 
     knobs: PodKnobs
+    block_size: int
     decodes: list[Request] = field(default_factory=list)
     """Requests that get one token each."""
     prefills: list[Chunk] = field(default_factory=list)
     admitted: list[Request] = field(default_factory=list)
     """Requests that hold blocks from this iteration on."""
     preempted: list[Request] = field(default_factory=list)
-    """Requests that lost their blocks and will be computed again."""
+    """Requests that lost their blocks; they will be swapped in again or computed again."""
+    rejected: list[Request] = field(default_factory=list)
+    """Requests that ended before their first token, as their deadline cannot be met here."""
     grown: list[Request] = field(default_factory=list)
     """Requests, beside the admitted, that got a further block."""
+    moves: list[Move] = field(default_factory=list)
+    """Copies of blocks to make, in this order, before the tokens are computed."""
+    load: Load = field(default_factory=Load)
+    predicted_s: float = 0.0
+    """Predicted duration; 0 before there is a prediction."""
+    repeats: bool = False
+    """Whether the next iteration would be planned the same, but for growth, ends and ends of prefills."""
 
     @property
     def prefill_tokens(self) -> int:
         """Prompt tokens in this iteration."""
-        return sum(chunk.tokens for chunk in self.prefills)
+        return self.load.prefill_tokens
 
     @property
     def tokens(self) -> int:
         """All tokens in this iteration, never more than the token budget."""
-        return len(self.decodes) + self.prefill_tokens
+        return self.load.decodes + self.load.prefill_tokens
+
+    @property
+    def holds(self) -> int:
+        """Iterations, this one included, that run this very work if no request comes, stops, or is cancelled.
+
+        To be asked before the plan is completed. The last of them may end requests or prefills, or fill blocks.
+        """
+        if not self.repeats:
+            return 1
+        room = [len(r.blocks) * self.block_size - r.computed for r in self.decodes]
+        output = [request.max_tokens - request.generated for request in self.decodes]
+        prefill = [request.pending // tokens for request, tokens in self.prefills]
+        return min(room + output + prefill, default=1)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from leeway_engine.scheduling.account import Account
+
 
 class State(Enum):
     """Where a request is in its life."""
@@ -11,6 +13,7 @@ class State(Enum):
     PREFILLING = "prefilling"
     DECODING = "decoding"
     PREEMPTED = "preempted"
+    TOOL_WAIT = "tool_wait"
     FINISHED = "finished"
 
 
@@ -20,6 +23,8 @@ class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CANCEL = "cancel"
+    ERROR = "error"
+    REJECTED = "rejected"
 
 
 LEGAL_TRANSITIONS = frozenset(
@@ -30,20 +35,28 @@ LEGAL_TRANSITIONS = frozenset(
         (State.PREFILLING, State.PREEMPTED),
         (State.PREFILLING, State.FINISHED),
         (State.DECODING, State.PREEMPTED),
+        (State.DECODING, State.TOOL_WAIT),
         (State.DECODING, State.FINISHED),
         (State.PREEMPTED, State.PREFILLING),
         (State.PREEMPTED, State.FINISHED),
+        (State.TOOL_WAIT, State.PREEMPTED),
+        (State.TOOL_WAIT, State.FINISHED),
     }
 )
 
 
 class RequestRejected(Exception):  # noqa: N818 - a verdict on the request, no fault of the engine
-    """The engine will never serve this request; `code` is for programs, the message for people."""
+    """The engine does not serve this request; `code` is for programs, the message for people.
 
-    def __init__(self, code: str, message: str) -> None:
-        """`code` is one of duplicate_id, invalid_prompt, invalid_max_tokens, context_length_exceeded, kv_exceeded."""
+    Codes of what it will never serve: duplicate_id, invalid_prompt, invalid_max_tokens, context_length_exceeded,
+    kv_exceeded. Codes of what may come again after `retry_after_s` are those of Admission.
+    """
+
+    def __init__(self, code: str, message: str, retry_after_s: float | None = None) -> None:
+        """`retry_after_s` is None where coming again is of no use."""
         super().__init__(message)
         self.code = code
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(slots=True, eq=False)
@@ -55,14 +68,53 @@ class Request:
     max_tokens: int
     order: int
     """Position among all arrivals: the earlier goes first and the latest is preempted first."""
+    account: Account = field(default_factory=lambda: Account(""))
+    """The account of its tenant."""
+    arrival_s: float = 0.0
+    arrival_iteration: int = 0
+    """Iterations planned before it came."""
+    slo_class: str = ""
+    priority: int = 0
+    deadline_s: float | None = None
+    """Time, on the clock of `arrival_s`, by which the last token is due."""
+    downgraded: bool = False
+    """Its deadline is given up: it is served as if it had neither deadline, class nor priority."""
     state: State = State.WAITING
     finish_reason: FinishReason | None = None
     generated: int = 0
     computed: int = 0
+    cached: int = 0
+    """Prompt tokens found in KV when it was first admitted, so not computed for it."""
+    prefilled: int = 0
+    """Tokens computed in prefills, those computed again after a preemption included."""
+    unpaid: int = 0
+    """Prompt tokens that its tenant was not charged for yet."""
+    expected_tokens: int = 0
+    """Prompt and output as they were expected at its arrival."""
+    reserved_blocks: int = 0
+    """Blocks it may come to hold without asking again, those it holds included."""
     blocks: list[int] = field(default_factory=list)
     """KV blocks held, in the order of the tokens in them."""
-    last_turn: int = 0
-    """Last iteration in which decodes had to take turns and this one got its token."""
+    keys: list[bytes] = field(default_factory=list)
+    """Keys of the full blocks of known tokens, at least of the computed ones; none where prefixes are not reused."""
+    published: int = 0
+    """How many of the first blocks others can find."""
+    swapped: list[int] = field(default_factory=list)
+    """Blocks of the host that keep the computed tokens while the request is swapped out."""
+    admissions: int = 0
+    """Times that it was given blocks."""
+    admitted_iteration: int = 0
+    """Iteration of its last admission."""
+    last_scheduled: int = 0
+    """Last iteration in which it got tokens."""
+    level: int = -1
+    """Level in the feedback queues, 0 the highest; -1 before it joined them."""
+    level_service: int = 0
+    """Service after which its quantum in that level began."""
+    token_charge: float = 0.0
+    """What its tenant is charged for each token that it generates."""
+    residency_charge: float = 0.0
+    """What its tenant is charged for each token in KV in each iteration in which it decodes."""
 
     @property
     def known(self) -> int:
@@ -73,6 +125,11 @@ class Request:
     def pending(self) -> int:
         """Known tokens that are not in KV yet: 1 in decoding, the rest of the prefill before it."""
         return self.prompt_tokens + self.generated - self.computed
+
+    @property
+    def service(self) -> int:
+        """Tokens computed for it so far."""
+        return self.prefilled + self.generated
 
     def move_to(self, state: State) -> None:
         """Change state; an illegal change is a bug of the scheduler."""

@@ -1,53 +1,158 @@
 """Decides what each iteration runs: decodes first, then started prefills, then admissions."""
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from heapq import nsmallest
+from math import inf
 
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 
+from leeway_engine.scheduling.admission import Admission, Answer, Arrival, Occupancy, Verdict
 from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.deadlines import Deadlines
+from leeway_engine.scheduling.kv_memory import KvMemory
+from leeway_engine.scheduling.lengths import OutputLengths
+from leeway_engine.scheduling.load import Load
+from leeway_engine.scheduling.outlook import Outlook
 from leeway_engine.scheduling.plan import Chunk, Plan
+from leeway_engine.scheduling.predictor import Predictor
+from leeway_engine.scheduling.preemption import Remedy, VictimChoice
+from leeway_engine.scheduling.prefill_room import PrefillRoom
+from leeway_engine.scheduling.protection import decode_slots
+from leeway_engine.scheduling.ranking.choice import ranking_of
 from leeway_engine.scheduling.request import FinishReason, Request, RequestRejected, State
+from leeway_engine.scheduling.swap_cost import SwapCost
+from leeway_engine.scheduling.tenants import Tenants
+from leeway_engine.scheduling.wait_queue import WaitQueue, spare_earliest
 
 
 class Scheduler:
-    """First come, first served, within the token budget, the chunk size, the KV blocks and the running sequences."""
+    """Plans iterations within four limits: token budget, predicted time, KV blocks and running sequences.
 
-    def __init__(self, pool: BlockPool, knobs: PodKnobs, ceilings: Ceilings) -> None:
-        """Start with knobs that the ceilings allow."""
+    Who goes first, and what else is considered, is up to the policies in the knobs. Times are seconds on any one clock.
+    """
+
+    def __init__(self, pool: BlockPool, knobs: PodKnobs, ceilings: Ceilings, swap_blocks: int = 0) -> None:
+        """Start with knobs that the ceilings allow, and with room for so many blocks in host memory."""
         if refusal := ceilings.refusal(knobs):
             raise ValueError(refusal)
         self.pool = pool
         self.ceilings = ceilings
         self.accepted = self.enforced = knobs
         self.running: dict[str, Request] = {}
-        self.waiting: OrderedDict[str, Request] = OrderedDict()
+        """Requests that hold blocks, in order of admission."""
+        self.parked: dict[str, Request] = {}
+        """Requests that wait for a tool."""
         self.iterations = 0
+        self.predictor = Predictor()
+        self.tenants = Tenants(knobs.policies.tenancy)
+        self._lengths = OutputLengths()
+        self._outlook = Outlook(self.predictor, self._lengths, knobs)
+        self.kv = KvMemory(pool, self._lengths, swap_blocks)
+        self.swap_cost = SwapCost(self.kv, self._outlook)
+        self._queue = WaitQueue(ranking_of(knobs.policies.ranking, self._outlook, self.tenants))
         self._arrivals = 0
+        self._expected_tokens = 0
+        self._now_s = 0.0
+        self._candidates: Iterator[Request] | None = None
+        """The victims of the plan at hand, once one was needed."""
+        self._follow_policies()
 
-    def add(self, request_id: str, prompt_tokens: int, max_tokens: int) -> Request:
-        """Queue a request; what could not run even alone is refused at once."""
-        if request_id in self.running or request_id in self.waiting:
+    @property
+    def waiting(self) -> OrderedDict[str, Request]:
+        """Requests that wait for blocks, by id: the preempted, then the others by arrival."""
+        return self._queue.requests
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens to prefill of the waiting requests."""
+        return self._queue.tokens
+
+    def add(
+        self,
+        request_id: str,
+        prompt_tokens: int,
+        max_tokens: int,
+        *,
+        arrival_s: float = 0.0,
+        tenant: str = "",
+        slo_class: str = "",
+        priority: int = 0,
+        deadline_s: float | None = None,
+        keys: list[bytes] | None = None,
+    ) -> Request:
+        """Queue a request, or raise RequestRejected if it could not run even alone or admission turns it away.
+
+        `keys` are those of the full blocks of its prompt; the caller appends those of the output to `Request.keys`.
+        Without, no prefix is found and none published.
+        """
+        if request_id in self.running or request_id in self.waiting or request_id in self.parked:
             raise RequestRejected("duplicate_id", f"a request {request_id} is already here")
-        capacity = self.pool.total * self.pool.block_size
-        # The last token is never fed back, so it needs no KV.
-        if prompt_tokens + max_tokens - 1 > capacity:
-            raise RequestRejected(
-                "kv_exceeded",
-                f"the prompt of {prompt_tokens} tokens and max_tokens {max_tokens} need more than "
-                f"the {capacity} tokens of KV cache that this pod has; shorten one of them",
-            )
+        expected = self._lengths.expected(slo_class, max_tokens)
+        keys = keys or []
+        arrival = Arrival(prompt_tokens - self.kv.found_tokens(keys), prompt_tokens, max_tokens, expected)
+        _raise_unless_accepted(self._admission.fits(arrival, self.pool.total * self.pool.block_size))
+        if self._admission.limited:
+            _raise_unless_accepted(self._admission.judge(arrival, self._occupancy(tenant)))
         self._arrivals += 1
-        request = Request(request_id, prompt_tokens, max_tokens, order=self._arrivals)
-        self.waiting[request_id] = request
+        request = Request(
+            request_id,
+            prompt_tokens,
+            max_tokens,
+            order=self._arrivals,
+            account=self.tenants.account(tenant),
+            arrival_s=arrival_s,
+            arrival_iteration=self.iterations,
+            slo_class=slo_class,
+            priority=priority,
+            deadline_s=deadline_s,
+            unpaid=prompt_tokens,
+            expected_tokens=prompt_tokens + expected,
+            keys=keys,
+        )
+        self._expected_tokens += request.expected_tokens
+        self._now_s = max(self._now_s, arrival_s)
+        self.tenants.queued(request)
+        self._queue.add(request, self.iterations, self._now_s)
+        if self.enforced.policies.slack is not None:
+            self._deadlines.watch(request)
         return request
 
     def cancel(self, request_id: str) -> Request | None:
         """End a request and free its blocks; None if it is not here (any more)."""
-        request = self.running.get(request_id) or self.waiting.get(request_id)
-        if request is not None:
-            self._finish(request, FinishReason.CANCEL)
+        return self._end(request_id, FinishReason.CANCEL)
+
+    def fail(self, request_id: str) -> Request | None:
+        """End a request that cannot go on, as `cancel` does."""
+        return self._end(request_id, FinishReason.ERROR)
+
+    def park(self, request_id: str) -> Request | None:
+        """Let a decoding request wait for a tool, without blocks; None if it is not decoding here."""
+        request = self.running.get(request_id)
+        if request is None or request.state is not State.DECODING:
+            return None
+        request.move_to(State.TOOL_WAIT)
+        self.kv.drop(request)
+        self._leave_running(request)
+        self.parked[request_id] = request
+        return request
+
+    def resume(self, request_id: str, tokens: int) -> Request | None:
+        """Queue a parked request again with the tool's answer, of so many tokens, after what it has generated.
+
+        None if it is not parked; raises RequestRejected, and leaves it parked, if it no longer fits.
+        """
+        request = self.parked.get(request_id)
+        if request is None:
+            return None
+        prompt_tokens = request.prompt_tokens + tokens
+        arrival = Arrival(prompt_tokens, prompt_tokens, request.max_tokens, 0)
+        _raise_unless_accepted(self._admission.fits(arrival, self.pool.total * self.pool.block_size))
+        del self.parked[request_id]
+        request.prompt_tokens = prompt_tokens
+        request.unpaid += tokens
+        request.move_to(State.PREEMPTED)
+        self._queue_again(request)
         return request
 
     def accept(self, knobs: PodKnobs) -> KnobsReply:
@@ -58,108 +163,296 @@ class Scheduler:
         if refusal is None:
             self.accepted = knobs
             if not self.running and not self.waiting:
-                self.enforced = knobs
+                self._enforce()
         return self.knobs(refusal)
 
     def knobs(self, refusal: str | None = None) -> KnobsReply:
         """The knobs accepted and those enforced."""
         return KnobsReply(accepted=self.accepted, enforced=self.enforced, ceilings=self.ceilings, refusal=refusal)
 
-    def plan(self) -> Plan:
+    def plan(self, now_s: float = 0.0) -> Plan:
         """Lay out the next iteration and take the blocks for it; `complete` must follow before the next plan."""
         self.iterations += 1
-        self.enforced = self.accepted
-        plan = Plan(self.enforced)
-        self._plan_decodes(plan)
-        left = self.enforced.token_budget - len(plan.decodes)
-        for request in self.running.values():
-            if left == 0:
-                break
-            if request.state is State.PREFILLING:
-                left -= self._plan_chunk(plan, request, left)
-        while left and self.waiting and self._next_fits():
-            left -= self._plan_chunk(plan, self._admit(plan), left)
+        self._now_s = max(self._now_s, now_s)
+        if self.enforced is not self.accepted:
+            self._enforce()
+        plan = Plan(self.enforced, self.pool.block_size)
+        if self.enforced.policies.slack is not None:
+            self._give_up_deadlines(plan)
+        self._candidates = None
+        took_turns = self._plan_decodes(plan)
+        room = PrefillRoom(self.enforced, plan.load, self.predictor)
+        self._plan_started(plan, room)
+        blocked = self._plan_admissions(plan, room)
+        plan.load = room.load
+        plan.predicted_s = self.predictor.predict(plan.load)
+        plan.repeats = not took_turns and self._will_repeat(plan, room, blocked=blocked)
         return plan
 
-    def complete(self, plan: Plan, stopped: Collection[Request] = ()) -> None:
-        """Book what the plan ran. `stopped` are the requests whose new token ends them."""
-        sampled = list(plan.decodes)
-        for request in plan.decodes:
-            request.computed += 1
-        for request, tokens in plan.prefills:
-            request.computed += tokens
-            if request.pending == 0:
-                sampled.append(request)
-        for request in sampled:
-            if request.state is State.FINISHED:
-                continue
-            request.generated += 1
-            if request in stopped:
-                self._finish(request, FinishReason.STOP)
-            elif request.generated == request.max_tokens:
-                self._finish(request, FinishReason.LENGTH)
-            elif request.state is State.PREFILLING:
-                request.move_to(State.DECODING)
+    def complete(self, plan: Plan, stopped: Collection[Request] = (), iterations: int = 1) -> None:
+        """Book what the plan ran. `stopped` are the requests whose new token ends them.
 
-    def _plan_decodes(self, plan: Plan) -> None:
-        decodes = [request for request in self.running.values() if request.state is State.DECODING]
-        budget = self.enforced.token_budget
-        if len(decodes) > budget:
-            # Only while a lowered limit drains: take turns, so that none starves.
-            decodes = nsmallest(budget, decodes, key=lambda request: (request.last_turn, request.order))
-            for request in decodes:
-                request.last_turn = self.iterations
+        A plan may be booked for as many iterations at once as it holds.
+        """
+        self.iterations += iterations - 1
+        decodes = [request for request in plan.decodes if request.state is State.DECODING]
+        ended = []
         block_size = self.pool.block_size
         for request in decodes:
+            request.computed += iterations
+            request.generated += iterations
+            if request.computed % block_size == 0:
+                self.kv.book(request)
+            if request.generated >= request.max_tokens:
+                ended.append(request)
+        self.tenants.served(decodes, iterations)
+        for request, tokens in plan.prefills:
+            if request.state is State.PREFILLING:
+                self._complete_chunk(request, tokens * iterations, stopped)
+        if stopped:
+            for request in decodes:
+                if request in stopped:
+                    self._finish(request, FinishReason.STOP)
+        for request in ended:
+            if request.state is State.DECODING:
+                self._finish(request, FinishReason.LENGTH)
+
+    def observe(self, plan: Plan, seconds: float) -> None:
+        """Learn from how long the plan's iteration took."""
+        if plan.tokens and seconds > 0:
+            self.predictor.observe(plan.load, seconds)
+
+    def _enforce(self) -> None:
+        before = self.enforced.policies
+        self.enforced = self.accepted
+        policies = self.enforced.policies
+        if policies.tenancy != before.tenancy:
+            self.tenants.reweigh(policies.tenancy, [*self.running.values(), *self.waiting.values()])
+        self._outlook.face(self.enforced, Load())
+        if policies.ranking != before.ranking:
+            ranking = ranking_of(policies.ranking, self._outlook, self.tenants)
+            self._queue.rank(ranking, self.iterations, self._now_s)
+        if policies != before:
+            self._follow_policies()
+
+    def _follow_policies(self) -> None:
+        policies = self.enforced.policies
+        protection, victim = policies.protection, policies.victim
+        self._queue.overdue_iterations = None if protection is None else protection.overdue_iterations
+        self._admission = Admission(policies.admission)
+        self._deadlines = Deadlines(self._outlook)
+        if policies.slack is not None:
+            for request in self.waiting.values():
+                self._deadlines.watch(request)
+        self._victims = None if victim is None else VictimChoice(victim, self._outlook, self.tenants, self.swap_cost)
+
+    def _give_up_deadlines(self, plan: Plan) -> None:
+        """Reject or downgrade those whose deadline is out of reach, as their class says."""
+        for request in self._deadlines.unreachable(self._now_s):
+            match self._outlook.when_late(request):
+                case "reject":
+                    self._finish(request, FinishReason.REJECTED)
+                    plan.rejected.append(request)
+                case "downgrade":
+                    self._queue.remove(request)
+                    request.downgraded = True
+                    self._queue.add(request, self.iterations, self._now_s)
+
+    def _plan_decodes(self, plan: Plan) -> bool:
+        """Plan the decodes and the blocks they grow by; returns whether there are so many that they take turns."""
+        decodes = [request for request in self.running.values() if request.state is State.DECODING]
+        slots = self._decode_slots(len(decodes))
+        take_turns = len(decodes) > slots
+        if take_turns:
+            decodes = nsmallest(slots, decodes, key=lambda request: (request.last_scheduled, request.order))
+        iteration, block_size = self.iterations, self.pool.block_size
+        for request in decodes:
+            request.last_scheduled = iteration
             if request.computed == len(request.blocks) * block_size and request.state is State.DECODING:
                 self._grow(plan, request)
-        plan.decodes = decodes
-        if plan.preempted:
-            plan.decodes = [request for request in decodes if request.state is State.DECODING]
+        if plan.preempted or plan.rejected:
+            decodes = [request for request in decodes if request.state is State.DECODING]
             plan.grown = [request for request in plan.grown if request.state is State.DECODING]
+            if not decodes and any(request.state is State.DECODING for request in self.running.values()):
+                # Those whose turn it was lost their blocks; the others take it.
+                return self._plan_decodes(plan)
+        plan.decodes = decodes
+        plan.load = Load(len(decodes), sum([request.computed for request in decodes]))
+        self._outlook.face(self.enforced, plan.load)
+        return take_turns
+
+    def _decode_slots(self, decodes: int) -> int:
+        """Most decodes now: the budget, less what is left to prefills if there are any."""
+        budget, protection = self.enforced.token_budget, self.enforced.policies.protection
+        if protection is None:
+            return budget
+        slots = decode_slots(protection, budget)
+        if decodes <= slots or not self._prefills_wait(decodes):
+            return budget
+        return slots
+
+    def _prefills_wait(self, decodes: int) -> bool:
+        if decodes < len(self.running):
+            return True
+        first = self._queue.first(self.iterations, self._now_s)
+        return first is not None and self._fits(first)
 
     def _grow(self, plan: Plan, request: Request) -> None:
-        """Give a decode its next block; where none is free, the latest arrived lose theirs, at worst itself."""
+        """Give a decode its next block; where none is free, others lose theirs, at worst itself."""
         while not self.pool.free:
-            victim = max(self.running.values(), key=lambda running: running.order)
-            self._preempt(victim)
-            plan.preempted.append(victim)
+            victim = self._victim()
+            remedy = self._remedy(victim)
+            if remedy is Remedy.REJECT:
+                self._finish(victim, FinishReason.REJECTED)
+                plan.rejected.append(victim)
+            else:
+                self._preempt(plan, victim, remedy)
             if victim is request:
                 return
-        request.blocks += self.pool.take(1)
+        self.kv.grow(request)
         plan.grown.append(request)
 
-    def _preempt(self, request: Request) -> None:
+    def _victim(self) -> Request:
+        if self._victims is None:
+            return self._queue.last(self.running.values())
+        if self._candidates is None:
+            self._candidates = self._victims.candidates(spare_earliest(self.running.values()), self._now_s)
+        earliest = next(iter(self.running.values()))
+        return next((request for request in self._candidates if request.request_id in self.running), earliest)
+
+    def _remedy(self, victim: Request) -> Remedy:
+        if self._victims is not None:
+            return self._victims.remedy(victim, self._now_s)
+        return Remedy.SWAP if self.swap_cost.quicker(victim) else Remedy.RECOMPUTE
+
+    def _preempt(self, plan: Plan, request: Request, remedy: Remedy) -> None:
         request.move_to(State.PREEMPTED)
-        self.pool.give_back(request.blocks)
-        request.computed = 0
+        plan.preempted.append(request)
+        if remedy is Remedy.SWAP:
+            plan.moves += self.kv.swap_out(request)
+        else:
+            self.kv.drop(request)
+        self._leave_running(request)
+        self._queue_again(request)
+
+    def _queue_again(self, request: Request) -> None:
+        self.tenants.queued(request)
+        self._queue.add_again(request, self.iterations, self._now_s)
+
+    def _leave_running(self, request: Request) -> None:
         del self.running[request.request_id]
-        self.waiting[request.request_id] = request
-        self.waiting.move_to_end(request.request_id, last=False)
+        self.tenants.left_running(request)
 
-    def _plan_chunk(self, plan: Plan, request: Request, left: int) -> int:
-        tokens = min(request.pending, self.enforced.chunk_size, left)
-        plan.prefills.append(Chunk(request, tokens))
-        return tokens
+    def _plan_started(self, plan: Plan, room: PrefillRoom) -> None:
+        if len(plan.decodes) == len(self.running):
+            return
+        started = [request for request in self.running.values() if request.state is State.PREFILLING]
+        protection = self.enforced.policies.protection
+        if protection is not None and len(started) > 1:
+            boosted = self.iterations - protection.boost_iterations
+            started.sort(key=lambda request: request.order if request.admitted_iteration <= boosted else inf)
+        for request in started:
+            if room.full:
+                break
+            self._plan_chunk(plan, room, request, room.chunk(request))
 
-    def _next_fits(self) -> bool:
-        """Whether the head of the queue fits, with a block to spare for each request that may soon need one."""
-        if len(self.running) >= self.enforced.running_sequences:
+    def _plan_admissions(self, plan: Plan, room: PrefillRoom) -> bool:
+        """Admit as many as go; returns whether the first in the queue was kept out for itself, so another might go."""
+        while not room.full and (request := self._queue.first(self.iterations, self._now_s)):
+            if not room.chunk(request) or not self._fits(request):
+                return True
+            self._admit(plan, request)
+            # Less may be pending now, as tokens were found in KV.
+            self._plan_chunk(plan, room, request, room.chunk(request))
+        return False
+
+    def _plan_chunk(self, plan: Plan, room: PrefillRoom, request: Request, tokens: int) -> None:
+        if tokens:
+            request.last_scheduled = self.iterations
+            plan.prefills.append(Chunk(request, tokens))
+            room.use(request, tokens)
+
+    def _fits(self, request: Request) -> bool:
+        running = len(self.running)
+        if running >= self.enforced.running_sequences:
             return False
-        request = next(iter(self.waiting.values()))
-        return self.pool.blocks_for(request.known) + len(self.running) <= self.pool.free
+        return self.kv.fits(request, self.enforced.policies.growth, running)
 
-    def _admit(self, plan: Plan) -> Request:
-        _, request = self.waiting.popitem(last=False)
+    def _admit(self, plan: Plan, request: Request) -> None:
+        self._queue.remove(request)
+        self.tenants.admitted(request)
         request.move_to(State.PREFILLING)
-        request.blocks += self.pool.take(self.pool.blocks_for(request.known))
+        request.admitted_iteration = self.iterations
+        plan.moves += self.kv.admit(request, self.enforced.policies.growth)
         self.running[request.request_id] = request
         plan.admitted.append(request)
+
+    def _will_repeat(self, plan: Plan, room: PrefillRoom, *, blocked: bool) -> bool:
+        """Whether nothing but growth and ends would make the next plan differ from this one."""
+        policies = self.enforced.policies
+        if plan.preempted or plan.rejected or (room.timed and plan.prefills):
+            return False
+        if policies.protection is not None and (len(plan.prefills) > 1 or self.waiting):
+            return False
+        if policies.slack is not None and self.waiting:
+            return False
+        if blocked and any(chunk.request.keys for chunk in plan.prefills):
+            # What these publish may let the first in the queue fit.
+            return False
+        return not blocked or self._queue.steady or len(self.running) >= self.enforced.running_sequences
+
+    def _complete_chunk(self, request: Request, tokens: int, stopped: Collection[Request]) -> None:
+        """Book a chunk, and the first token where it is the last one."""
+        request.computed += tokens
+        request.prefilled += tokens
+        self.kv.book(request)
+        if request.pending:
+            return
+        request.generated += 1
+        self.tenants.served((request,))
+        if request in stopped:
+            self._finish(request, FinishReason.STOP)
+        elif request.generated == request.max_tokens:
+            self._finish(request, FinishReason.LENGTH)
+        else:
+            request.move_to(State.DECODING)
+
+    def _end(self, request_id: str, reason: FinishReason) -> Request | None:
+        request = self.running.get(request_id) or self.waiting.get(request_id) or self.parked.get(request_id)
+        if request is not None:
+            self._finish(request, reason)
         return request
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
+        if request.request_id in self.running:
+            self._leave_running(request)
+        elif request.request_id in self.waiting:
+            self._queue.remove(request)
+            self.tenants.left_queue(request)
+        else:
+            del self.parked[request.request_id]
+        self.kv.release(request)
         request.move_to(State.FINISHED)
         request.finish_reason = reason
-        self.pool.give_back(request.blocks)
-        self.running.pop(request.request_id, None)
-        self.waiting.pop(request.request_id, None)
+        self._expected_tokens -= request.expected_tokens
+        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+            self._lengths.observe(request.slo_class, request.generated)
+
+    def _occupancy(self, tenant: str) -> Occupancy:
+        """How full the pod is, as admission looks at it."""
+        account = self.tenants.account(tenant)
+        started = sum([request.pending for request in self.running.values() if request.state is State.PREFILLING])
+        return Occupancy(
+            capacity_tokens=self.pool.total * self.pool.block_size,
+            expected_tokens=self._expected_tokens,
+            waiting_requests=len(self.waiting),
+            tenant_requests=account.queued + account.running,
+            tenant_waiting_tokens=account.waiting_tokens,
+            queue_s=self._outlook.queue_s(self._queue.tokens + started, len(self.waiting), len(self.running)),
+            output_s=self._outlook.decode_s(self._lengths.expected("", 0)),
+        )
+
+
+def _raise_unless_accepted(verdict: Verdict) -> None:
+    if verdict.answer is not Answer.ACCEPT:
+        raise RequestRejected(verdict.reason, verdict.message, verdict.retry_after_s)

@@ -79,9 +79,10 @@ class ChatAnswer(Answer):
         return {**self._one(self._kind, choice, last), "usage": _usage(last)}
 
 
-def _usage(last: Piece) -> dict[str, int]:
+def _usage(last: Piece) -> dict[str, Any]:
     return {
         "prompt_tokens": last.prompt_tokens,
         "completion_tokens": last.output_tokens,
         "total_tokens": last.prompt_tokens + last.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": last.cached_tokens},
     }

@@ -8,10 +8,11 @@ from contextlib import aclosing, suppress
 from typing import TypeVar
 
 from aiohttp import ClientConnectionResetError, web
-from leeway_core.headers import OBJECTIVE_HEADER, TENANT_HEADER
+from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
 
 from leeway_engine.messages import GenerationRequest, Sampling
 from leeway_engine.server.answers import DONE, Answer, ChatAnswer, CompletionAnswer, event
+from leeway_engine.server.budget import deadline_s
 from leeway_engine.server.config import ServerConfig
 from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.engine_process import EngineProcess
@@ -115,15 +116,18 @@ class Api:
     async def _answer(
         self, request: web.Request, body: GenerationBody, prompt: Sequence[int], limit: int, answer: Answer
     ) -> web.StreamResponse:
+        arrival_s = time.monotonic()
         generation = GenerationRequest(
             request_id=uuid.uuid4().hex,
             prompt_token_ids=prompt,
             max_tokens=limit,
             sampling=_sampling(body),
             stop_token_ids=frozenset() if body.ignore_eos else self._text.stop_token_ids,
-            arrival_s=time.monotonic(),
+            arrival_s=arrival_s,
             tenant=request.headers.get(TENANT_HEADER, ""),
             slo_class=request.headers.get(OBJECTIVE_HEADER, ""),
+            cache_salt=body.cache_salt or "",
+            deadline_s=deadline_s(request.headers.get(BUDGET_HEADER), arrival_s),
         )
         with self._engine.stream(generation) as stream:
             text = pieces(stream, Detokenizer(self._text.tokenizer), StopStrings(body.stop or ()))

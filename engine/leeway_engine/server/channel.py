@@ -37,11 +37,13 @@ class Booted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rejected(msgspec.Struct, frozen=True, tag=True):
-    """From the loop: this request can never be served."""
+    """From the loop: this request is not served, now or ever."""
 
     request_id: str
     code: str
     message: str
+    retry_after_s: float | None = None
+    """When to come again; None where that is of no use."""
 
 
 class Stepped(msgspec.Struct, frozen=True, tag=True):

@@ -43,6 +43,10 @@ class EngineConfig(Model):
     block_size: Annotated[int, Field(ge=1)] = 16
     context: Annotated[int, Field(ge=1)] | None = None
     """Most tokens of prompt and output together; None takes what the model was trained for."""
+    prefix_reuse: bool = True
+    """Whether requests take the KV of prompts that begin alike from each other."""
+    swap_blocks: Annotated[int, Field(ge=0)] = 0
+    """KV blocks that host memory has room for, to keep those of preempted requests."""
     ceilings: Ceilings
     knobs: PodKnobs
     """Knobs to boot with."""

@@ -95,9 +95,9 @@ class EngineProcess:
                             if stream := self._streams.get(event.request_id):
                                 stream.put(event)
                         self._on_step(message)
-                    case Rejected(request_id, code, text):
+                    case Rejected(request_id, code, text, retry_after_s):
                         if stream := self._streams.get(request_id):
-                            stream.fail(GenerationError(code, text))
+                            stream.fail(GenerationError(code, text, retry_after_s))
                     case Booted():
                         self.max_request_tokens = message.max_request_tokens
                         self.ready.set()

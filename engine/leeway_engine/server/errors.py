@@ -1,6 +1,7 @@
 """Errors of the API in OpenAI's shape."""
 
 import logging
+from math import ceil
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -12,16 +13,30 @@ from leeway_engine.server.tokenizer import ChatTemplateError
 
 logger = logging.getLogger(__name__)
 
+CALLER_LIMITS = ("tenant_requests", "tenant_tokens", "queue_delay")
+"""Codes of admission that ask the caller to slow down; the others advise another pod, or waiting before this one."""
+
+_KINDS: dict[int, ErrorType] = {429: "rate_limit_error", 503: "overloaded_error"}
+
 
 class ApiError(Exception):
     """An answer other than the one asked for; `param` names the field at fault and `code` is for programs."""
 
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
         """`status` is the HTTP status."""
         super().__init__(message)
         self.status = status
         self.param = param
         self.code = code
+        self.retry_after_s = retry_after_s
 
 
 @web.middleware
@@ -44,8 +59,7 @@ def api_error(error: Exception) -> ApiError:
         case ChatTemplateError():
             told = ApiError(400, str(error), param="messages")
         case GenerationError():
-            # The engine refuses what it could never serve, which is the request's fault, or it died.
-            told = ApiError(500 if error.code == "engine_died" else 400, str(error), code=error.code)
+            told = ApiError(_status(error), str(error), code=error.code, retry_after_s=error.retry_after_s)
         case web.HTTPRequestEntityTooLarge():
             told = ApiError(413, "the request's body is too large for this server", code="body_too_large")
         case web.HTTPException():
@@ -59,15 +73,25 @@ def api_error(error: Exception) -> ApiError:
 def error_response(error: ApiError) -> web.Response:
     """Return an error as a response; one that passes says when to come again."""
     response = web.json_response(error_body(error), status=error.status)
-    if error.status == 503:
-        response.headers["Retry-After"] = "1"
+    if error.status in (429, 503):
+        response.headers["Retry-After"] = str(ceil(error.retry_after_s or 1))
     return response
 
 
 def error_body(error: ApiError) -> dict[str, object]:
     """Return an error as OpenAI's API has it."""
     kind: ErrorType = "invalid_request_error" if error.status < 500 else "server_error"
-    return openai_error(str(error), "overloaded_error" if error.status == 503 else kind, error.param, error.code)
+    kind = _KINDS.get(error.status, kind)
+    return openai_error(str(error), kind, error.param, error.code)
+
+
+def _status(error: GenerationError) -> int:
+    """Return 400 for what can never be served, which is the request's fault; 429 where the caller sends too much."""
+    if error.code == "engine_died":
+        return 500
+    if error.retry_after_s is None:
+        return 400
+    return 429 if error.code in CALLER_LIMITS else 503
 
 
 def _invalid(error: ValidationError) -> ApiError:

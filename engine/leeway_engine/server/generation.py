@@ -17,6 +17,8 @@ class Piece:
     finish_reason: str | None
     prompt_tokens: int
     output_tokens: int
+    cached_tokens: int = 0
+    """Prompt tokens whose KV another request had made."""
 
 
 async def pieces(stream: TokenStream, detokenizer: Detokenizer, stops: StopStrings) -> AsyncIterator[Piece]:
@@ -31,7 +33,7 @@ async def pieces(stream: TokenStream, detokenizer: Detokenizer, stops: StopStrin
                 break
         if text or finished:
             reason = "stop" if stops.found else event.finish_reason
-            yield Piece(text, reason, event.prompt_tokens, event.output_tokens)
+            yield Piece(text, reason, event.prompt_tokens, event.output_tokens, event.cached_tokens)
 
 
 def _advance(event: TokenEvent, detokenizer: Detokenizer, stops: StopStrings) -> str:

@@ -1,6 +1,7 @@
 """The engine loop: the process that holds the model and does nothing but iterations."""
 
 import ctypes
+import gc
 import signal
 import socket
 import sys
@@ -12,13 +13,14 @@ from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest
 from leeway_engine.model.config import UnsupportedModelError
 from leeway_engine.model.weights import load_decoder
-from leeway_engine.scheduling.request import RequestRejected
+from leeway_engine.scheduling.request import FinishReason, RequestRejected
 from leeway_engine.server.channel import Add, Booted, Cancel, LoopChannel, Rejected, Stepped
 from leeway_engine.server.config import EngineConfig
 from leeway_engine.server.knobs_answer import KnobsAnswer
 from leeway_engine.server.register import Register
 
 _PR_SET_PDEATHSIG = 1
+GIVEN_UP_RETRY_S = 1.0
 
 
 class Loop:
@@ -52,7 +54,11 @@ class Loop:
             self._take_knobs()
             events = self._engine.step()
             self._publish(self._plans)
-            self._channel.send(Stepped(events, self._engine.stats()))
+            for event in events:
+                if event.finish_reason is FinishReason.REJECTED:
+                    self._channel.send(_given_up(event.request_id))
+            told_of = [event for event in events if event.finish_reason is not FinishReason.REJECTED]
+            self._channel.send(Stepped(told_of, self._engine.stats()))
         elif told:
             self._take_knobs()
             self._publish(self._plans + 1)
@@ -68,7 +74,7 @@ class Loop:
                     try:
                         self._engine.add(request)
                     except RequestRejected as error:
-                        self._channel.send(Rejected(request.request_id, error.code, str(error)))
+                        self._channel.send(Rejected(request.request_id, error.code, str(error), error.retry_after_s))
                 case Cancel(request_id):
                     self._engine.cancel(request_id)
         return bool(messages)
@@ -96,6 +102,11 @@ class Loop:
         self._enforced.write(answer.model_dump_json(by_alias=True).encode())
 
 
+def _given_up(request_id: str) -> Rejected:
+    message = "its deadline cannot be met in this pod; another pod may meet it, or a later deadline"
+    return Rejected(request_id, "deadline_unreachable", message, GIVEN_UP_RETRY_S)
+
+
 def main() -> None:
     """Load the model and serve; started by EngineProcess with file descriptors as arguments."""
     # The API process drains before it lets go of the channel, so signals to the whole pod are for it alone.
@@ -109,6 +120,9 @@ def main() -> None:
     except UnsupportedModelError as error:
         raise SystemExit(f"cannot load {config.model}: {error}") from error
     warm_up(engine)
+    # The garbage collector need not go through the model and the libraries again: that would hold up iterations.
+    gc.collect()
+    gc.freeze()
     channel = LoopChannel(socket.socket(fileno=sock))
     loop = Loop(engine, channel, Register(accepted), Register(enforced))
     channel.send(Booted(max_request_tokens=min(engine.context, config.kv_blocks * config.block_size)))
@@ -120,7 +134,16 @@ def load_engine(config: EngineConfig) -> Engine:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     decoder = load_decoder(config.model, getattr(torch, config.dtype), config.device)
-    options = EngineOptions(config.kv_blocks, config.knobs, config.ceilings, config.block_size, config.context)
+    options = EngineOptions(
+        config.kv_blocks,
+        config.knobs,
+        config.ceilings,
+        config.block_size,
+        config.context,
+        config.prefix_reuse,
+        config.swap_blocks,
+        model=f"{config.model.name}:{config.dtype}",
+    )
     return Engine(decoder, options)
 
 

@@ -13,6 +13,7 @@ from leeway_engine.server.channel import Stepped
 from leeway_engine.server.generation import Piece
 from leeway_engine.server.token_stream import GenerationError
 
+ERROR_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 FINISH_REASONS = ("stop", "length", "cancel", "rejected", "error")
 
 
@@ -41,6 +42,9 @@ class ServerMetrics(Collector):
         self._idle_gap = self._histogram(
             "idle_gap_seconds", "Time between two iterations while there was work", LATENCY_BUCKETS_S
         )
+        self._prediction_error = self._histogram(
+            "prediction_error_ratio", "Error of an iteration's predicted duration, over its duration", ERROR_BUCKETS
+        )
         self.registry.register(self)
 
     def stepped(self, message: Stepped) -> None:
@@ -48,6 +52,9 @@ class ServerMetrics(Collector):
         if message.stats.iterations > self._stats.iterations:
             self._iteration.observe(message.stats.last.seconds)
             self._idle_gap.observe(message.stats.last.idle_gap_s)
+            if message.stats.last.predicted_s > 0 and message.stats.last.seconds > 0:
+                error = abs(message.stats.last.predicted_s - message.stats.last.seconds) / message.stats.last.seconds
+                self._prediction_error.observe(error)
         self._stats = message.stats
 
     async def observed(self, pieces: AsyncIterator[Piece], arrival_s: float) -> AsyncGenerator[Piece]:
@@ -77,7 +84,8 @@ class ServerMetrics(Collector):
         yield GaugeMetricFamily("leeway_engine_waiting_requests", "Requests in the queue", stats.waiting)
         yield GaugeMetricFamily("leeway_engine_waiting_tokens", "Tokens to prefill in the queue", stats.waiting_tokens)
         blocks = GaugeMetricFamily("leeway_engine_kv_blocks", "Blocks of the KV cache", labels=("state",))
-        blocks.add_metric(("free",), stats.kv_blocks_free)
+        blocks.add_metric(("free",), stats.kv_blocks_free - stats.kv_blocks_cached)
+        blocks.add_metric(("cached",), stats.kv_blocks_cached)
         blocks.add_metric(("used",), stats.kv_blocks_total - stats.kv_blocks_free)
         yield blocks
         tokens = CounterMetricFamily("leeway_engine_scheduled_tokens", "Tokens computed", labels=("phase",))
@@ -85,6 +93,23 @@ class ServerMetrics(Collector):
         tokens.add_metric(("decode",), stats.decode_tokens)
         yield tokens
         yield CounterMetricFamily("leeway_engine_preemptions", "Requests that lost their KV blocks", stats.preemptions)
+        yield CounterMetricFamily(
+            "leeway_engine_prefix_queried_tokens", "Prompt tokens of admitted requests", stats.prefix_queried_tokens
+        )
+        yield CounterMetricFamily(
+            "leeway_engine_prefix_hit_tokens", "Prompt tokens that were found computed", stats.prefix_hit_tokens
+        )
+        swapped = CounterMetricFamily(
+            "leeway_engine_swapped_blocks", "KV blocks moved out to host memory and in again", labels=("way",)
+        )
+        swapped.add_metric(("out",), stats.swapped_out_blocks)
+        swapped.add_metric(("in",), stats.swapped_in_blocks)
+        yield swapped
+        yield GaugeMetricFamily(
+            "leeway_engine_swap_blocks",
+            "Blocks of host memory with tokens of preempted requests",
+            stats.swap_blocks_used,
+        )
 
     def _counter(self, name: str, text: str, label: str) -> Counter:
         return Counter(f"leeway_engine_{name}", text, (label,), registry=self.registry)

@@ -19,6 +19,7 @@ from pydantic import (
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
+MAX_SALT_LENGTH = 1024
 
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_LENGTH)]
 Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS), BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
@@ -59,6 +60,8 @@ class GenerationBody(_Body):
     stream_options: StreamOptions | None = None
     ignore_eos: bool = False
     """Go on to `max_tokens` whatever the model says, for measurements. Not in OpenAI's API."""
+    cache_salt: Annotated[str, StringConstraints(max_length=MAX_SALT_LENGTH)] | None = None
+    """The KV of equal prompts is shared only among requests of the same salt. Not in OpenAI's API."""
     user: str | None = None
 
     n: Literal[1] | None = None

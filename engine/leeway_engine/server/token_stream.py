@@ -8,10 +8,11 @@ from leeway_engine.messages import TokenEvent
 class GenerationError(Exception):
     """The request was refused or broke off; `code` is for programs, the message for people."""
 
-    def __init__(self, code: str, message: str) -> None:
-        """`code` is one of RequestRejected's, or engine_died."""
+    def __init__(self, code: str, message: str, retry_after_s: float | None = None) -> None:
+        """`code` is one of RequestRejected's, or engine_died; `retry_after_s` is None if it will always be so."""
         super().__init__(message)
         self.code = code
+        self.retry_after_s = retry_after_s
 
 
 class TokenStream:

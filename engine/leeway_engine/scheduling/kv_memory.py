@@ -1,0 +1,129 @@
+"""Which KV blocks each request holds, on the device and swapped out to the host."""
+
+from itertools import islice
+
+from leeway_core.policies import Growth
+
+from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.lengths import OutputLengths
+from leeway_engine.scheduling.move import Move, Way
+from leeway_engine.scheduling.request import Request
+
+
+class KvMemory:
+    """Gives requests their blocks, finds computed prefixes again, and keeps free what was promised to running ones.
+
+    A call takes time for the blocks of one request at most; `grow`, and `book` of a decode, take constant time.
+    """
+
+    def __init__(self, pool: BlockPool, lengths: OutputLengths, swap_blocks: int = 0) -> None:
+        """Begin with nothing held. `swap_blocks` are the blocks that host memory has room for."""
+        self.pool = pool
+        self.host = BlockPool(swap_blocks, pool.block_size)
+        self.promised = 0
+        """Blocks that running requests may still ask for; they are free, but not for admissions."""
+        self.queried_tokens = 0
+        """Prompt tokens of all requests, counted when first admitted."""
+        self.hit_tokens = 0
+        """How many of them were found computed."""
+        self._lengths = lengths
+
+    def found_tokens(self, keys: list[bytes]) -> int:
+        """How many tokens of blocks with these keys are in KV now."""
+        return len(self.pool.find(keys)) * self.pool.block_size
+
+    def fits(self, request: Request, growth: Growth, running: int) -> bool:
+        """Whether the request can be admitted beside so many running ones."""
+        shared, _ = self._find(request)
+        spare = running if growth.reserve == "none" else 0
+        needed = self._need(request, growth) - len(shared) + self.pool.unheld(shared)
+        return needed + spare <= self.pool.free - self.promised
+
+    def admit(self, request: Request, growth: Growth) -> list[Move]:
+        """Give a request that fits the blocks of its known tokens, and promise those that it is to grow by.
+
+        Tokens found in published blocks, or swapped out, count as computed once the moves are done. At least one
+        known token is left to compute, as the next token is drawn after it.
+        """
+        shared, copied = self._find(request)
+        self.pool.hold(shared)
+        if copied is not None:
+            self.pool.touch(copied)
+        request.blocks = shared + self.pool.take(self.pool.blocks_for(request.known) - len(shared))
+        found = len(shared) + (copied is not None)
+        swapped_in = zip(request.swapped[found:], request.blocks[found:], strict=False)
+        moves = [Move(Way.IN, source, target) for source, target in swapped_in]
+        if copied is not None and copied != request.blocks[-1]:
+            moves.append(Move(Way.COPY, copied, request.blocks[-1]))
+        self.host.give_back(request.swapped)
+        request.computed = min(request.known - 1, max(found * self.pool.block_size, request.computed))
+        request.published = len(shared)
+        request.reserved_blocks = self._need(request, growth)
+        self.promised += request.reserved_blocks - len(request.blocks)
+        self._count(request)
+        return moves
+
+    def grow(self, request: Request) -> None:
+        """Take one more block, a promised one if there are any left; one must be free."""
+        request.blocks += self.pool.take(1)
+        if len(request.blocks) <= request.reserved_blocks:
+            self.promised -= 1
+
+    def book(self, request: Request) -> None:
+        """Publish the blocks that have become full of computed tokens."""
+        full = min(request.computed // self.pool.block_size, len(request.keys), len(request.blocks))
+        for place in range(request.published, full):
+            self.pool.publish(request.blocks[place], request.keys[place])
+        request.published = max(request.published, full)
+
+    def can_swap(self, request: Request) -> bool:
+        """Whether host memory has room for what is computed of a request."""
+        return 0 < self.pool.blocks_for(request.computed) <= self.host.free
+
+    def swap_out(self, request: Request) -> list[Move]:
+        """Take the blocks from a running request whose moves are done; what is computed of it goes to the host."""
+        request.swapped = self.host.take(self.pool.blocks_for(request.computed))
+        moves = [Move(Way.OUT, *pair) for pair in zip(request.blocks, request.swapped, strict=False)]
+        self._let_go(request)
+        return moves
+
+    def drop(self, request: Request) -> None:
+        """Take the blocks from a running request; it will be computed again but for what is found published."""
+        self._let_go(request)
+        request.computed = 0
+
+    def release(self, request: Request) -> None:
+        """Take all that an ended request holds, here and on the host."""
+        self.host.give_back(request.swapped)
+        self._let_go(request)
+
+    def _find(self, request: Request) -> tuple[list[int], int | None]:
+        """Blocks to share, and the last block of the known tokens where it is found too.
+
+        In that one the last token is computed again, which must not touch what others hold: it is to be copied.
+        """
+        size = self.pool.block_size
+        found = self.pool.find(islice(request.keys, request.known // size))
+        return (found[:-1], found[-1]) if found and len(found) * size == request.known else (found, None)
+
+    def _need(self, request: Request, growth: Growth) -> int:
+        """Blocks of the known tokens and of those that are kept for growth; the last token needs no KV."""
+        most = max(0, request.max_tokens - request.generated - 1)
+        if growth.reserve == "none":
+            most = 0
+        elif growth.reserve == "expected":
+            expected = self._lengths.expected(request.slo_class, request.max_tokens, growth.quantile_percent)
+            most = min(most, max(0, expected - request.generated - 1))
+        return self.pool.blocks_for(request.known + most)
+
+    def _count(self, request: Request) -> None:
+        if request.admissions == 0:
+            request.cached = request.computed
+            self.queried_tokens += request.prompt_tokens
+            self.hit_tokens += request.cached
+        request.admissions += 1
+
+    def _let_go(self, request: Request) -> None:
+        self.promised -= max(0, request.reserved_blocks - len(request.blocks))
+        request.reserved_blocks = request.published = 0
+        self.pool.give_back(request.blocks)

@@ -1,0 +1,52 @@
+"""How long outputs turn out to be, by SLO class."""
+
+from bisect import bisect_left, insort
+from collections import deque
+
+_WINDOW = 256
+_FEWEST = 8
+_MOST_CLASSES = 64
+
+
+class OutputLengths:
+    """Quantiles over the last outputs of each class; of a class with too few, over those of all classes."""
+
+    def __init__(self) -> None:
+        """Begin without any output seen."""
+        self._all = _Window()
+        self._by_class: dict[str, _Window] = {}
+
+    def observe(self, slo_class: str, tokens: int) -> None:
+        """Note a whole output. Classes beyond the first few dozens count only for all."""
+        self._all.add(tokens)
+        if slo_class not in self._by_class and len(self._by_class) < _MOST_CLASSES:
+            self._by_class[slo_class] = _Window()
+        if window := self._by_class.get(slo_class):
+            window.add(tokens)
+
+    def expected(self, slo_class: str, max_tokens: int, percent: int = 50) -> int:
+        """Return the tokens that a share of the outputs do not exceed; `max_tokens` while too few were seen."""
+        window = self._by_class.get(slo_class, self._all)
+        if len(window) < _FEWEST:
+            window = self._all
+        return max_tokens if len(window) < _FEWEST else min(max_tokens, window.quantile(percent))
+
+
+class _Window:
+    """The last values, also in order of size."""
+
+    def __init__(self) -> None:
+        self._values: deque[int] = deque()
+        self._sorted: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, value: int) -> None:
+        if len(self._values) == _WINDOW:
+            del self._sorted[bisect_left(self._sorted, self._values.popleft())]
+        self._values.append(value)
+        insort(self._sorted, value)
+
+    def quantile(self, percent: int) -> int:
+        return self._sorted[max(0, -(-percent * len(self._sorted) // 100) - 1)]

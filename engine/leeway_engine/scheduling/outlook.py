@@ -1,0 +1,99 @@
+"""What is still ahead of a request: output, time and its deadline."""
+
+from enum import Enum
+
+from leeway_core.pod_knobs import PodKnobs
+
+from leeway_engine.scheduling.lengths import OutputLengths
+from leeway_engine.scheduling.load import Load
+from leeway_engine.scheduling.predictor import Predictor
+from leeway_engine.scheduling.request import Request
+
+DEFAULT_DOUBT_PERCENT = 25
+
+
+class Reach(Enum):
+    """Whether a deadline can be met."""
+
+    REACHABLE = "reachable"
+    DOUBTFUL = "doubtful"
+    UNREACHABLE = "unreachable"
+
+
+class Outlook:
+    """Predicts for single requests from the present load. While the predictor is not ready, all takes no time."""
+
+    def __init__(self, predictor: Predictor, lengths: OutputLengths, knobs: PodKnobs) -> None:
+        """Predict for an idle pod until `face` tells the load."""
+        self._predictor = predictor
+        self._lengths = lengths
+        self.face(knobs, Load())
+
+    def face(self, knobs: PodKnobs, load: Load) -> None:
+        """Take the knobs and the decodes of the iteration at hand as those to come."""
+        self._knobs = knobs
+        self._load = load
+        self._times: tuple[float, float] | None = None
+
+    @property
+    def doubt(self) -> float:
+        """How far off a predicted time may be, as a share of it."""
+        slack = self._knobs.policies.slack
+        return (slack.doubt_percent if slack else DEFAULT_DOUBT_PERCENT) / 100
+
+    def output_left(self, request: Request) -> int:
+        """Output tokens to be expected still; at least 1."""
+        return max(1, self._lengths.expected(request.slo_class, request.max_tokens) - request.generated)
+
+    def prefill_s(self, tokens: int) -> float:
+        """Seconds to prefill so many tokens beside the present decodes, one chunk an iteration."""
+        return -(-tokens // self._knobs.chunk_size) * self._iteration_times()[0]
+
+    def decode_s(self, tokens: int) -> float:
+        """Seconds to generate so many tokens beside the present decodes."""
+        return tokens * self._iteration_times()[1]
+
+    def remaining_s(self, request: Request) -> float:
+        """Seconds from its next chunk to its last token; the prefill gives the first one."""
+        return self.prefill_s(request.pending) + self.decode_s(self.output_left(request) - 1)
+
+    def reach(self, request: Request, now_s: float) -> Reach:
+        """Whether its deadline is met even if all takes longer than predicted, or missed even if all takes less."""
+        if request.deadline_s is None:
+            return Reach.REACHABLE
+        left_s, remaining_s = request.deadline_s - now_s, self.remaining_s(request)
+        if left_s >= remaining_s * (1 + self.doubt):
+            return Reach.REACHABLE
+        return Reach.DOUBTFUL if left_s >= remaining_s * (1 - self.doubt) else Reach.UNREACHABLE
+
+    def rejects(self, request: Request) -> bool:
+        """Whether its class is rejected once its deadline is out of reach."""
+        return self.when_late(request) == "reject"
+
+    def when_late(self, request: Request) -> str:
+        """Return what its class wants once its deadline is out of reach: serve, downgrade or reject."""
+        slack = self._knobs.policies.slack
+        return "serve" if slack is None else slack.by_class.get(request.slo_class, slack.unreachable)
+
+    def queue_s(self, waiting_tokens: int, waiting_requests: int, running: int) -> float:
+        """Predicted seconds until a request that joins the queue now gets its first chunk.
+
+        Either the prefill tokens ahead of it take that long at the budget that decodes leave, or the running
+        sequences, all in use, must end first: each takes a usual output's decodes.
+        """
+        knobs = self._knobs
+        per_iteration = max(1, knobs.token_budget - self._load.decodes)
+        whole_s = self._predictor.predict(self._load.with_chunk(per_iteration, 0))
+        tokens_s = waiting_tokens / per_iteration * whole_s
+        beyond = running + waiting_requests + 1 - knobs.running_sequences
+        output = self._lengths.expected("", 0)
+        ends_s = max(0, beyond) / knobs.running_sequences * self.decode_s(output)
+        return max(tokens_s, ends_s)
+
+    def _iteration_times(self) -> tuple[float, float]:
+        """Seconds of an iteration with one more chunk, and with one more decode."""
+        if self._times is None:
+            predict, load = self._predictor.predict, self._load
+            one_more = load._replace(decodes=load.decodes + 1)
+            self._times = predict(load.with_chunk(self._knobs.chunk_size, 0)), predict(one_more)
+        return self._times

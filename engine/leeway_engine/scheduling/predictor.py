@@ -1,0 +1,129 @@
+"""Predicts how long an iteration takes, from the iterations before it."""
+
+from collections import deque
+from dataclasses import dataclass
+from math import sqrt
+
+from leeway_core.verdict import quantile
+
+from leeway_engine.scheduling.load import Load
+
+_SCALES = (1.0, 16.0, 4096.0, 256.0, 65536.0)
+"""Usual sizes of constant, decodes, context, prefill tokens and pairs, so that all features are near 1."""
+_PLACES = range(len(_SCALES))
+_FORGETTING = 0.998
+_RIDGE = 1e-3
+_SWEEPS = 2
+_CLIP = 3.0
+"""Errors count up to that many usual errors (Huber)."""
+_LEAST_ERROR, _FIRST_ERROR = 0.02, 0.5
+_FIRST_PREDICTION = 16
+_JUDGED = 512
+UNLIMITED = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionErrors:
+    """Relative errors of the last predictions, each made before its iteration was seen."""
+
+    judged: int
+    median: float
+    p90: float
+
+
+class Predictor:
+    """T = a + b·decodes + c·context + d·prefill tokens + e·pairs, in seconds, by recursive least squares.
+
+    Errors are relative, so short iterations count as much as long ones; they are clipped, so one stalled iteration
+    moves little; old ones are forgotten, so a pod that becomes slower is followed. No coefficient is negative, so more
+    work never seems to take less time: each observation is followed by sweeps of coordinate descent that keep them so,
+    from where the last ones ended.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self._theta = [0.0 for _ in _PLACES]
+        self._products = [[0.0 for _ in _PLACES] for _ in _PLACES]
+        """Sums of features times features, and below of features times seconds, both over squared seconds."""
+        self._targets = [0.0 for _ in _PLACES]
+        self._usual_error = _FIRST_ERROR
+        self._seen = 0
+        self._errors: deque[float] = deque(maxlen=_JUDGED)
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough iterations were seen to predict."""
+        return self._seen >= _FIRST_PREDICTION
+
+    def predict(self, load: Load) -> float:
+        """Return the seconds that an iteration will take, or 0 before `ready`."""
+        return self._estimate(_features(load)) if self.ready else 0.0
+
+    def largest_chunk(self, load: Load, context: int, limit_s: float) -> int:
+        """Return the most tokens of a request with `context` tokens in KV that fit beside the load into `limit_s`.
+
+        Solves q/2·c² + (d + q·context)·c = room for c. Before `ready` there is no limit.
+        """
+        if not self.ready:
+            return UNLIMITED
+        room_s = limit_s - self.predict(load)
+        if room_s <= 0:
+            return 0
+        pair_s = self._theta[4] / _SCALES[4]
+        token_s = self._theta[3] / _SCALES[3] + pair_s * context
+        slope_s = token_s + sqrt(token_s * token_s + 2 * pair_s * room_s)
+        return UNLIMITED if slope_s * UNLIMITED <= 2 * room_s else int(2 * room_s / slope_s)
+
+    def observe(self, load: Load, seconds: float) -> None:
+        """Learn from an iteration that took so long."""
+        features = _features(load)
+        estimate = self._estimate(features)
+        if self.ready:
+            self._errors.append(abs(estimate - seconds) / seconds)
+        self._seen += 1
+        error = (seconds - estimate) / seconds
+        if self.ready:
+            limit = _CLIP * self._usual_error
+            self._usual_error += 0.05 * (max(_LEAST_ERROR, min(abs(error), 2 * limit)) - self._usual_error)
+            error = max(-limit, min(limit, error))
+        row = [feature / seconds for feature in features]
+        self._learn(row, estimate / seconds + error)
+
+    def errors(self) -> PredictionErrors:
+        """Return how far off the last predictions were."""
+        errors = list(self._errors)
+        return PredictionErrors(len(errors), quantile(errors, 50), quantile(errors, 90))
+
+    def _estimate(self, features: list[float]) -> float:
+        a, b, c, d, e = self._theta
+        _, f, g, h, i = features
+        return a + b * f + c * g + d * h + e * i
+
+    def _learn(self, row: list[float], target: float) -> None:
+        """Take one equation, row · coefficients = target, into the sums and move the coefficients towards them."""
+        theta, targets = self._theta, self._targets
+        for place in _PLACES:
+            scale = row[place]
+            line = [_FORGETTING * p + scale * x for p, x in zip(self._products[place], row, strict=True)]
+            self._products[place] = line
+            targets[place] = _FORGETTING * targets[place] + scale * target
+        for _ in range(_SWEEPS):
+            for place, line in enumerate(self._products):
+                own = line[place]
+                if own > 0:
+                    a, b, c, d, e = line
+                    others = (
+                        a * theta[0] + b * theta[1] + c * theta[2] + d * theta[3] + e * theta[4] - own * theta[place]
+                    )
+                    # The ridge decides between features that always go together.
+                    theta[place] = max(0.0, (targets[place] - others) / (own * (1 + _RIDGE)))
+
+
+def _features(load: Load) -> list[float]:
+    return [
+        1.0,
+        load.decodes / _SCALES[1],
+        load.context_tokens / _SCALES[2],
+        load.prefill_tokens / _SCALES[3],
+        load.prefill_pairs / _SCALES[4],
+    ]

@@ -1,0 +1,29 @@
+"""What every ranking of the waiting requests answers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+
+from leeway_engine.scheduling.request import Request
+
+
+class Ranking(ABC):
+    """The waiting requests, and which of them goes first. `iteration` is the number of the iteration being planned."""
+
+    steady = False
+    """Whether the first stays the first as long as no request comes or goes."""
+
+    @abstractmethod
+    def add(self, request: Request, iteration: int, now_s: float) -> None:
+        """Take in a request that arrived or was preempted."""
+
+    @abstractmethod
+    def discard(self, request: Request) -> None:
+        """Let go of a request that was admitted or ended."""
+
+    @abstractmethod
+    def first(self, iteration: int, now_s: float) -> Request | None:
+        """Return the request to admit next, or None if none waits."""
+
+    def last(self, running: Collection[Request]) -> Request:
+        """Return the running request to preempt first: unless a ranking knows better, the latest arrival."""
+        return max(running, key=lambda request: request.order)

@@ -1,0 +1,33 @@
+"""Shortest prompt first, with ageing (as Nexus's score: remaining - gamma·age)."""
+
+from leeway_core.policies import ShortestPrompt
+
+from leeway_engine.scheduling.ranking.ranking import Ranking
+from leeway_engine.scheduling.ranking.request_heap import RequestHeap
+from leeway_engine.scheduling.request import Request
+
+
+class ShortestPromptRanking(Ranking):
+    """The least of remaining prefill - gamma·age goes first.
+
+    All age alike, so the order of two requests never changes: remaining + gamma·arrival iteration is a fixed key.
+    """
+
+    steady = True
+
+    def __init__(self, settings: ShortestPrompt) -> None:
+        """Begin empty."""
+        self._settings = settings
+        self._queue = RequestHeap()
+
+    def add(self, request: Request, iteration: int, now_s: float) -> None:  # noqa: ARG002
+        """Order by tokens to prefill and by age."""
+        self._queue.put(request, request.pending + self._settings.ageing_tokens * request.arrival_iteration)
+
+    def discard(self, request: Request) -> None:
+        """Let go of a request."""
+        self._queue.discard(request)
+
+    def first(self, iteration: int, now_s: float) -> Request | None:  # noqa: ARG002
+        """Return the shortest, age considered."""
+        return self._queue.first()

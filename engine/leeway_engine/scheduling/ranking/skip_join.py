@@ -1,0 +1,61 @@
+"""Skip-join multi-level feedback queue (FastServe)."""
+
+from collections.abc import Collection
+
+from leeway_core.policies import SkipJoin
+
+from leeway_engine.scheduling.ranking.ranking import Ranking
+from leeway_engine.scheduling.ranking.request_heap import RequestHeap
+from leeway_engine.scheduling.request import Request
+
+
+class SkipJoinRanking(Ranking):
+    """A new request joins the first level whose quantum covers its prefill; served a quantum, it sinks one level.
+
+    Quanta are in tokens served and double from level to level. A request that waits past the limit rises to the top.
+    The level of a running request is worked out only when it is asked for.
+    """
+
+    def __init__(self, settings: SkipJoin) -> None:
+        """Begin empty."""
+        self._settings = settings
+        self._levels = [RequestHeap() for _ in range(settings.levels)]
+
+    def add(self, request: Request, iteration: int, now_s: float) -> None:  # noqa: ARG002
+        """Join a level, or come back to the one that the service so far has led to; earliest first within a level."""
+        self._levels[self._level(request)].put(request, iteration)
+
+    def discard(self, request: Request) -> None:
+        """Let go of a request."""
+        self._levels[request.level].discard(request)
+
+    def first(self, iteration: int, now_s: float) -> Request | None:  # noqa: ARG002
+        """Return the first of the highest level that has any, after those who waited too long rose to the top."""
+        top = self._levels[0]
+        for level in self._levels[1:]:
+            while (waiting := level.first()) and iteration - level.key(waiting) >= self._settings.promotion_iterations:
+                level.discard(waiting)
+                waiting.level, waiting.level_service = 0, waiting.service
+                top.put(waiting, iteration)
+        return next((first for level in self._levels if (first := level.first())), None)
+
+    def last(self, running: Collection[Request]) -> Request:
+        """Return the latest arrival of the lowest level."""
+        return max(running, key=lambda request: (self._level(request), request.order))
+
+    def _level(self, request: Request) -> int:
+        """Return a request's level now, and keep it with the request."""
+        lowest = self._settings.levels - 1
+        if request.level < 0:
+            request.level = 0
+            while request.level < lowest and self._quantum(request.level) < request.pending:
+                request.level += 1
+        request.level = min(request.level, lowest)
+        while request.level < lowest and request.service - request.level_service >= self._quantum(request.level):
+            request.level_service += self._quantum(request.level)
+            request.level += 1
+        return request.level
+
+    def _quantum(self, level: int) -> int:
+        """Tokens that a request may be served in a level."""
+        return self._settings.first_quantum_tokens << level

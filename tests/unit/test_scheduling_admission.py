@@ -1,0 +1,161 @@
+"""What is turned away at the door, with which reason, and when it may come again."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_core.policies import AdmissionLimits, Policies
+from leeway_engine.scheduling.admission import ACCEPTED, Admission, Answer, Arrival, Occupancy
+from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.request import RequestRejected
+from leeway_engine.scheduling.scheduler import Scheduler
+
+ARRIVAL = Arrival(uncached_tokens=100, prompt_tokens=120, max_tokens=50, expected_output=30)
+POD = Occupancy(
+    capacity_tokens=1000,
+    expected_tokens=800,
+    waiting_requests=10,
+    tenant_requests=4,
+    tenant_waiting_tokens=300,
+    queue_s=6.0,
+    output_s=2.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "answer", "reason", "retry_after_s"),
+    [
+        (AdmissionLimits(tenant_requests=4), Answer.REJECT, "tenant_requests", 2.0),
+        (AdmissionLimits(tenant_waiting_tokens=399), Answer.REJECT, "tenant_tokens", 6.0),
+        (AdmissionLimits(waiting_requests=10), Answer.ROUTE, "queue_full", 6.0),
+        (AdmissionLimits(queue_delay_s=5.0), Answer.REJECT, "queue_delay", 1.0),
+        (AdmissionLimits(kv_percent=92), Answer.ROUTE, "kv_headroom", 2.0),
+        (AdmissionLimits(upstream_delay_s=4.0), Answer.QUEUE_UPSTREAM, "queue_upstream", 2.0),
+    ],
+)
+def test_each_limit_has_its_answer(limits: AdmissionLimits, answer: Answer, reason: str, retry_after_s: float) -> None:
+    verdict = Admission(limits).judge(ARRIVAL, POD)
+    assert (verdict.answer, verdict.reason) == (answer, reason)
+    assert verdict.retry_after_s == pytest.approx(retry_after_s)
+    assert verdict.message
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        AdmissionLimits(),
+        AdmissionLimits(tenant_requests=5),
+        AdmissionLimits(tenant_waiting_tokens=400),
+        AdmissionLimits(waiting_requests=11),
+        AdmissionLimits(queue_delay_s=6.0),
+        AdmissionLimits(kv_percent=93),
+        AdmissionLimits(upstream_delay_s=6.0),
+    ],
+)
+def test_at_its_limit_a_request_is_still_accepted(limits: AdmissionLimits) -> None:
+    assert Admission(limits).judge(ARRIVAL, POD) == ACCEPTED
+
+
+def test_an_idle_pod_takes_whatever_fits() -> None:
+    idle = replace(POD, expected_tokens=0, waiting_requests=0, tenant_requests=0, tenant_waiting_tokens=0, queue_s=0.0)
+    strict = AdmissionLimits(
+        tenant_requests=1,
+        tenant_waiting_tokens=1,
+        waiting_requests=1,
+        queue_delay_s=0.001,
+        kv_percent=1,
+        upstream_delay_s=0.001,
+    )
+    assert Admission(strict).judge(ARRIVAL, idle) == ACCEPTED
+
+
+@given(prompt=st.integers(1, 300), output=st.integers(1, 300), capacity=st.integers(1, 400))
+@settings(max_examples=100, deadline=None)
+def test_what_can_never_fit_is_refused_for_good_and_what_can_is_not(prompt: int, output: int, capacity: int) -> None:
+    verdict = Admission(None).fits(Arrival(prompt, prompt, output, output), capacity)
+    if prompt + output - 1 > capacity:
+        assert (verdict.answer, verdict.reason, verdict.retry_after_s) == (Answer.REJECT, "kv_exceeded", None)
+    else:
+        assert verdict == ACCEPTED
+
+
+def scheduler(limits: AdmissionLimits | None, running: int = 2) -> Scheduler:
+    policies = Policies(admission=limits)
+    knobs = PodKnobs(generation=1, token_budget=50, chunk_size=50, running_sequences=running, policies=policies)
+    return Scheduler(BlockPool(200, 16), knobs, Ceilings(token_budget=50, chunk_size=50, running_sequences=8))
+
+
+def run(engine: Scheduler, iterations: int) -> None:
+    for _ in range(iterations):
+        plan = engine.plan()
+        engine.observe(plan, 0.1)
+        engine.complete(plan)
+
+
+def test_quotas_are_each_tenants_own_and_end_with_the_requests() -> None:
+    engine = scheduler(AdmissionLimits(tenant_requests=2))
+    engine.add("a1", 10, 5, tenant="a")
+    engine.add("a2", 10, 5, tenant="a")
+    engine.add("b1", 10, 5, tenant="b")
+    with pytest.raises(RequestRejected, match="already has 2 requests") as rejection:
+        engine.add("a3", 10, 5, tenant="a")
+    assert rejection.value.code == "tenant_requests"
+    assert rejection.value.retry_after_s is not None
+    engine.cancel("a1")
+    engine.add("a3", 10, 5, tenant="a")
+
+
+def test_a_rejected_request_leaves_nothing_behind() -> None:
+    engine = scheduler(AdmissionLimits(waiting_requests=1))
+    engine.add("a", 10, 5)
+    with pytest.raises(RequestRejected):
+        engine.add("b", 10, 5)
+    run(engine, 20)
+    assert (engine.running, dict(engine.waiting), engine.waiting_tokens, engine.pool.free) == ({}, {}, 0, 200)
+    engine.add("b", 10, 5)
+
+
+def test_the_predicted_queue_delay_is_about_the_one_that_comes() -> None:
+    engine = scheduler(AdmissionLimits(queue_delay_s=1e9), running=8)
+    for number in range(20):
+        engine.add(f"lesson {number}", 50, 8)
+    run(engine, 60)
+    for number in range(8):
+        engine.add(str(number), 200, 8)
+    predicted_s = engine._occupancy("").queue_s
+    last = engine.add("last", 50, 8)
+    iterations = 0
+    while not last.computed:
+        run(engine, 1)
+        iterations += 1
+    assert predicted_s == pytest.approx(iterations * 0.1, rel=0.3)
+
+
+def test_a_long_queue_is_turned_away_and_taken_again_once_it_is_shorter() -> None:
+    engine = scheduler(AdmissionLimits(queue_delay_s=3.0), running=8)
+    for number in range(20):
+        engine.add(f"lesson {number}", 50, 8)
+    run(engine, 60)
+    for number in range(8):
+        engine.add(str(number), 200, 8)
+    with pytest.raises(RequestRejected) as rejection:
+        engine.add("one more", 200, 8)
+    assert rejection.value.code == "queue_delay"
+    assert rejection.value.retry_after_s is not None
+    run(engine, 10 * (1 + int(rejection.value.retry_after_s)))
+    engine.add("again", 200, 8)
+
+
+def test_limits_are_switched_live() -> None:
+    engine = scheduler(None)
+    for number in range(5):
+        engine.add(str(number), 10, 5)
+    limited = Policies(admission=AdmissionLimits(waiting_requests=1))
+    engine.accept(engine.accepted.model_copy(update={"generation": 2, "policies": limited}))
+    run(engine, 1)
+    with pytest.raises(RequestRejected):
+        engine.add("more", 10, 5)
+    run(engine, 30)
+    assert engine.pool.free == 200

@@ -1,0 +1,172 @@
+"""Which request loses its KV, and how it comes back."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_core.policies import Policies, Slack, Tenancy, Victim
+from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.kv_memory import KvMemory
+from leeway_engine.scheduling.lengths import OutputLengths
+from leeway_engine.scheduling.load import Load
+from leeway_engine.scheduling.outlook import Outlook
+from leeway_engine.scheduling.predictor import Predictor
+from leeway_engine.scheduling.preemption import Remedy, VictimChoice
+from leeway_engine.scheduling.request import FinishReason, Request, State
+from leeway_engine.scheduling.scheduler import Scheduler
+from leeway_engine.scheduling.swap_cost import SwapCost
+from leeway_engine.scheduling.tenants import Tenants
+
+CHUNK = 100
+LAST = {"generated": 99, "computed": 198}
+"""A request that lacks one token, so 0.1 s; to compute all again takes 0.2 s."""
+
+
+def choice(swap_blocks: int = 0, move_s: float = 0.0, unreachable: str = "reject") -> tuple[VictimChoice, Tenants]:
+    """A choice in a pod in which every iteration takes 0.1 s, and so many host blocks are free."""
+    predictor = Predictor()
+    for tokens in range(40):
+        predictor.observe(Load(4, 100).with_chunk(1 + tokens, 0), 0.1)
+    slack = Slack.model_validate({"unreachable": unreachable, "doubt_percent": 0})
+    policies = Policies(slack=slack)
+    knobs = PodKnobs(generation=1, token_budget=CHUNK, chunk_size=CHUNK, running_sequences=8, policies=policies)
+    tenants = Tenants(Tenancy())
+    outlook = Outlook(predictor, OutputLengths(), knobs)
+    swap = SwapCost(KvMemory(BlockPool(100, 16), OutputLengths(), swap_blocks), outlook)
+    swap.observe(10, 10 * move_s)
+    return VictimChoice(Victim(), outlook, tenants, swap), tenants
+
+
+def running(**counts: Any) -> Request:
+    given_counts = {"prompt_tokens": 100, "max_tokens": 100, "order": 1, "computed": 100, "generated": 1} | counts
+    return Request("a", state=State.DECODING, blocks=list(range(7)), **given_counts)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        pytest.param({"computed": 50}, {"computed": 100}, id="less to compute again"),
+        pytest.param({"generated": 10}, {"generated": 90}, id="further from its end"),
+        pytest.param({"deadline_s": None}, {"deadline_s": 10.15}, id="no deadline to lose"),
+        pytest.param({"deadline_s": 5.0}, {"deadline_s": 10.15}, id="its deadline is lost anyway"),
+        pytest.param({"deadline_s": 50.0}, {"deadline_s": 10.15}, id="its deadline can wait"),
+    ],
+)
+def test_the_score_prefers(better: dict[str, float], worse: dict[str, float]) -> None:
+    victims, _ = choice()
+    if "deadline_s" in better:
+        better, worse = LAST | better, LAST | worse
+    assert victims.score(running(**better), 10.0) > victims.score(running(**worse), 10.0)
+
+
+def test_the_score_prefers_who_frees_more() -> None:
+    victims, _ = choice()
+    small, large = running(), running()
+    small.blocks = [1]
+    assert list(victims.candidates([small, large], 0.0)) == [large, small]
+
+
+def test_the_score_prefers_the_tenant_that_was_served_most() -> None:
+    victims, tenants = choice()
+    greedy = running(account=tenants.account("greedy"))
+    modest = running(account=tenants.account("modest"), order=2)
+    tenants.queued(Request("b", 1, 1, order=3, account=tenants.account("modest")))
+    greedy.account.counter += 5000
+    assert list(victims.candidates([greedy, modest], 0.0)) == [greedy, modest]
+
+
+@given(
+    counts=st.lists(
+        st.tuples(st.integers(1, 300), st.integers(0, 99), st.none() | st.floats(0, 20)), min_size=1, max_size=20
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_candidates_come_by_score_and_the_latest_first_among_equals(
+    counts: list[tuple[int, int, float | None]],
+) -> None:
+    victims, _ = choice()
+    requests = [
+        running(order=order, computed=computed, generated=generated, deadline_s=deadline_s)
+        for order, (computed, generated, deadline_s) in enumerate(counts)
+    ]
+    expected = sorted(requests, key=lambda request: (victims.score(request, 10.0), request.order), reverse=True)
+    assert list(victims.candidates(requests, 10.0)) == expected
+
+
+def test_a_request_is_swapped_only_where_that_is_offered_fits_and_is_quicker() -> None:
+    # 100 tokens are one chunk, so 0.1 s, to compute again, or 7 blocks to move out and in.
+    request = running()
+    assert choice()[0].remedy(request, 0.0) is Remedy.RECOMPUTE
+    assert choice(swap_blocks=7, move_s=0.005)[0].remedy(request, 0.0) is Remedy.SWAP
+    assert choice(swap_blocks=6, move_s=0.005)[0].remedy(request, 0.0) is Remedy.RECOMPUTE
+    assert choice(swap_blocks=7, move_s=0.01)[0].remedy(request, 0.0) is Remedy.RECOMPUTE
+    assert choice(swap_blocks=7)[0].remedy(request, 0.0) is Remedy.SWAP, "the first one teaches what it takes"
+
+
+def test_what_a_move_takes_is_learnt_anew_when_it_changes() -> None:
+    victims, _ = choice(swap_blocks=7, move_s=0.1)
+    swap = victims.swap
+    assert not swap.quicker(running())
+    for _ in range(20):
+        swap.observe(14, 14 * 0.005)
+    assert swap.quicker(running())
+    swap.observe(0, 5.0)
+    assert swap.quicker(running())
+
+
+@pytest.mark.parametrize(
+    ("counts", "unreachable", "remedy"),
+    [
+        ({"generated": 0, "max_tokens": 1, "deadline_s": 10.05}, "reject", Remedy.REJECT),
+        ({"generated": 0, "max_tokens": 1, "deadline_s": 10.05}, "downgrade", Remedy.RECOMPUTE),
+        ({"generated": 0, "max_tokens": 1, "deadline_s": 10.15}, "reject", Remedy.RECOMPUTE),
+        ({"generated": 99, "deadline_s": 10.05}, "reject", Remedy.RECOMPUTE),
+    ],
+)
+def test_a_request_is_rejected_only_before_its_first_token_and_if_computing_again_makes_it_late(
+    counts: dict[str, float], unreachable: str, remedy: Remedy
+) -> None:
+    victims, _ = choice(unreachable=unreachable)
+    assert victims.remedy(running(**counts), 10.0) is remedy
+
+
+@given(
+    requests=st.lists(
+        st.tuples(st.integers(1, 20), st.integers(1, 20), st.sampled_from("fg"), st.none() | st.floats(0, 5)),
+        min_size=2,
+        max_size=15,
+    ),
+    weights=st.builds(
+        Victim,
+        block_points=st.floats(0, 10),
+        recompute_points=st.floats(0, 10),
+        deadline_points=st.floats(0, 100),
+        debt_points=st.floats(0, 1),
+        nearly_points=st.floats(0, 100),
+    ),
+)
+@settings(max_examples=50, deadline=None)
+def test_whatever_the_weights_every_request_gets_all_its_tokens(
+    requests: list[tuple[int, int, str, float | None]], weights: Victim
+) -> None:
+    policies = Policies(victim=weights)
+    knobs = PodKnobs(generation=1, token_budget=16, chunk_size=8, running_sequences=6, policies=policies)
+    engine = Scheduler(BlockPool(10, 4), knobs, Ceilings(token_budget=16, chunk_size=8, running_sequences=6))
+    added = [
+        engine.add(str(number), prompt, output, tenant=tenant, deadline_s=deadline_s)
+        for number, (prompt, output, tenant, deadline_s) in enumerate(requests)
+    ]
+    work = sum(prompt + output for prompt, output, _, _ in requests)
+    for iteration in range(work * len(requests)):
+        if not engine.running and not engine.waiting:
+            break
+        earliest = min(engine.running.values(), key=lambda request: request.order, default=None)
+        plan = engine.plan(iteration * 0.1)
+        assert earliest not in plan.preempted, "the earliest arrival stays, so that all end"
+        engine.observe(plan, 0.1)
+        engine.complete(plan)
+    assert [request.generated for request in added] == [output for _, output, _, _ in requests]
+    assert {request.finish_reason for request in added} == {FinishReason.LENGTH}
+    assert engine.pool.free == 10
