@@ -1,12 +1,10 @@
 """What the runner knows of the running requests: a row of each array for one request."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from leeway_engine.messages import Sampling
+from leeway_engine.model.spans import Ints
 from leeway_engine.scheduling.request import Request
-
-Ints = NDArray[np.int64]
 
 
 class BatchRows:

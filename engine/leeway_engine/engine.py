@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 
 from leeway_engine.batch_rows import BatchRows
+from leeway_engine.kernels.choice import KernelMode, choose_kernels
 from leeway_engine.messages import EngineStats, GenerationRequest, Iteration, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kv_cache import KvCache
@@ -28,6 +29,7 @@ class EngineOptions:
     block_size: int = 16
     context: int | None = None
     """Most tokens of prompt and output together; None takes what the model was trained for."""
+    kernels: KernelMode = "auto"
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ class Engine:
         self._scheduler = Scheduler(pool, options.knobs, options.ceilings)
         self._rows = BatchRows(options.ceilings.running_sequences, self.context, options.block_size)
         cache = KvCache(config, options.kv_blocks, options.block_size, weight.dtype, str(weight.device))
-        self._runner = ModelRunner(decoder, cache, self._rows)
+        self._runner = ModelRunner(decoder, choose_kernels(decoder, options.kernels), cache, self._rows)
         self._generations: dict[Request, _Generation] = {}
         self._prefill_tokens = self._decode_tokens = self._preemptions = 0
         self._last = Iteration()

@@ -7,7 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from leeway_engine.batch_rows import BatchRows, Ints
+from leeway_engine.batch_rows import BatchRows
+from leeway_engine.model.spans import Ints
 
 SHORTLIST = 1024
 """Most likely tokens that are sorted at first for top-p; the whole vocabulary only if they do not hold its mass."""

@@ -17,6 +17,10 @@ class KvCache:
         self._blocks = self._slots.view(config.layers, blocks, block_size, *heads)
         self._gathered = torch.empty((0, block_size, *heads), dtype=dtype, device=device)
 
+    def layer(self, layer: int) -> Tensor:
+        """Keys and values of one layer, [blocks x block_size, 2, kv_heads, head_dim]."""
+        return self._slots[layer]
+
     def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
         """Keep [tokens, 2, kv_heads, head_dim]."""
         self._slots[layer].index_copy_(0, slots, keys_values)
