@@ -1,4 +1,4 @@
-"""Compiled and eager kernels give what a naive reading of the formulas gives, whatever the shapes, and are never a must."""
+"""Compiled and eager kernels give what a naive reading of the formulas gives; compiled ones are never a must."""
 
 import logging
 import stat

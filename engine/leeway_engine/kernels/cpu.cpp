@@ -1,7 +1,7 @@
 // What an iteration does on a CPU beside its matrix products: norms, rotation, paged attention and the gate.
 //
-// Plain C++17 with GCC's vector extensions, which Clang has too. All sums are in Sum<T>: float for bf16 and float, double
-// for double. Every row of the output is made by the same operations in the same order whatever else is in the batch.
+// C++17 with GCC's vector extensions, which Clang has too. All sums are in Sum<T>: float for bf16 and float, double for
+// double. Every row of the output is made by the same operations in the same order whatever else is in the batch.
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@
 
 #include <omp.h>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -64,12 +64,23 @@ INLINE To bits_as(From from) {
 typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
 typedef uint32_t Wholes __attribute__((vector_size(kVectorBytes)));
 
+// GCC converts by halves of vectors where one instruction does it.
+INLINE Wholes whole(Halves halves) {
+#if defined(__AVX512F__)
+    return bits_as<Wholes>(_mm512_cvtepu16_epi32(bits_as<__m256i>(halves)));
+#elif defined(__AVX2__)
+    return bits_as<Wholes>(_mm256_cvtepu16_epi32(bits_as<__m128i>(halves)));
+#else
+    return __builtin_convertvector(halves, Wholes);
+#endif
+}
+
 template <class T>
 INLINE Vector<Sum<T>> load(const T* from) {
     if constexpr (std::is_same_v<T, Bf16>) {
         Halves halves;
         std::memcpy(&halves, from, sizeof halves);
-        return bits_as<Vector<float>>(__builtin_convertvector(halves, Wholes) << 16);
+        return bits_as<Vector<float>>(whole(halves) << 16);
     } else {
         Vector<T> vector;
         std::memcpy(&vector, from, sizeof vector);
@@ -111,11 +122,31 @@ INLINE Vector<S> spread(S x) {
     return Vector<S>{} + x;
 }
 
+template <class V, std::size_t... I>
+INLINE V moved_down(V vector, std::size_t by, std::index_sequence<I...>) {
+    typedef std::conditional_t<sizeof(vector[0]) == 8, int64_t, int32_t> Index;
+    typedef Index Indices __attribute__((vector_size(kVectorBytes)));
+    return __builtin_shuffle(vector, Indices{Index(I + by)...});
+}
+
+// All elements joined by an operation, by halves.
+template <class S, class Join>
+INLINE S joined(Vector<S> vector, Join join) {
+#pragma GCC unroll 8
+    for (int half = kWidth<S> / 2; half >= 1; half /= 2) {
+        vector = join(vector, moved_down(vector, half, std::make_index_sequence<kWidth<S>>()));
+    }
+    return vector[0];
+}
+
 template <class S>
 INLINE S total(Vector<S> vector) {
-    S sum = 0;
-    for (int i = 0; i < kWidth<S>; ++i) sum += vector[i];
-    return sum;
+    return joined<S>(vector, [](Vector<S> a, Vector<S> b) { return a + b; });
+}
+
+template <class S>
+INLINE S highest(Vector<S> vector) {
+    return joined<S>(vector, [](Vector<S> a, Vector<S> b) { return a > b ? a : b; });
 }
 
 INLINE Vector<double> exponential(Vector<double> x) {
@@ -212,40 +243,22 @@ INLINE Vector<Sum<T>> dots(const T* query, const T* const* keys, int size) {
 
 // ---- weighted values ----
 
-// rows[r] = rows[r] * keep[r] + sum over keys of weights[r][key] * values[key], for Rows rows and Vectors vectors.
+// rows[r] = rows[r] * keep[r] + sum over keys of weights[r][key] * values[key][offset...], for a block of both.
 template <class T, int Rows, int Vectors>
-INLINE void weigh(const T* const* values, int keys, const Sum<T>* weights, const Sum<T>* keep, Sum<T>* rows, int stride) {
+INLINE void weigh(const T* const* values, int64_t offset, int keys, const Sum<T>* weights, const Sum<T>* keep,
+                  Sum<T>* rows, int stride) {
     using S = Sum<T>;
     Vector<S> sums[Rows][Vectors];
     for (int r = 0; r < Rows; ++r)
         for (int v = 0; v < Vectors; ++v) sums[r][v] = load(rows + r * stride + v * kWidth<S>) * keep[r];
     for (int key = 0; key < keys; ++key) {
         Vector<S> value[Vectors];
-        for (int v = 0; v < Vectors; ++v) value[v] = load(values[key] + v * kWidth<S>);
+        for (int v = 0; v < Vectors; ++v) value[v] = load(values[key] + offset + v * kWidth<S>);
         for (int r = 0; r < Rows; ++r)
             for (int v = 0; v < Vectors; ++v) sums[r][v] += value[v] * weights[r * kTileKeys + key];
     }
     for (int r = 0; r < Rows; ++r)
         for (int v = 0; v < Vectors; ++v) store(rows + r * stride + v * kWidth<S>, sums[r][v]);
-}
-
-template <class T, int Rows, int Vectors = kVectorsAtOnce>
-INLINE void weigh_width(const T* const* values, int keys, const Sum<T>* weights, const Sum<T>* keep, Sum<T>* rows,
-                        int stride) {
-    constexpr int width = kWidth<Sum<T>>;
-    const T* shifted[kTileKeys];
-    for (int done = 0; done < stride; done += Vectors * width) {
-        for (int key = 0; key < keys; ++key) shifted[key] = values[key] + done;
-        int left = (stride - done) / width;
-        if (left >= Vectors) {
-            weigh<T, Rows, Vectors>(shifted, keys, weights, keep, rows + done, stride);
-        } else {
-            for (int v = 0; v < left; ++v) {
-                weigh<T, Rows, 1>(shifted, keys, weights, keep, rows + done + v * width, stride);
-                for (int key = 0; key < keys; ++key) shifted[key] += width;
-            }
-        }
-    }
 }
 
 // ---- paged attention ----
@@ -341,7 +354,7 @@ class PagedAttention {
         std::vector<T> queries, copies;
         std::vector<S> weights, keep;
         const T* keys[kTileKeys];
-        const T* values[kTileKeys];
+        int64_t to_values = 0;  // from a key to its value
         Part<S> part, whole;
     };
 
@@ -361,7 +374,9 @@ class PagedAttention {
         }
     }
 
-    T* head_of(int64_t token, int64_t head) const { return static_cast<T*>(a_.heads) + (token * width_ + head) * size_; }
+    T* head_of(int64_t token, int64_t head) const {
+        return static_cast<T*>(a_.heads) + (token * width_ + head) * size_;
+    }
 
     T* slot_of(int64_t request, int64_t position) const {
         int64_t block = a_.blocks[a_.row[request] * a_.blocks_per_row + position / a_.block_size];
@@ -431,8 +446,8 @@ class PagedAttention {
     void write(const Item& item, const Part<S>& part) const {
         int row = 0;
         for (int64_t token = 0; token < item.tokens; ++token) {
-            int64_t place = (a_.first[item.request] + item.first_token + token) * a_.query_heads + item.kv_head * group_;
-            T* to = static_cast<T*>(a_.attended) + place * size_;
+            int64_t place = a_.first[item.request] + item.first_token + token;
+            T* to = static_cast<T*>(a_.attended) + (place * a_.query_heads + item.kv_head * group_) * size_;
             for (int head = 0; head < group_; ++head, ++row, to += size_) {
                 S factor = 1 / part.weight[row];
                 for (int d = 0; d < size_; d += kWidth<S>) {
@@ -455,23 +470,28 @@ class PagedAttention {
     }
 
     void find_tile(const Item& item, int64_t begin, int keys, Scratch& s) const {
-        for (int j = 0; j < keys; ++j) {
-            s.keys[j] = slot_of(item.request, begin + j) + item.kv_head * size_;
-            s.values[j] = s.keys[j] + a_.kv_heads * size_;
+        int64_t left = 0;
+        const T* slot = nullptr;
+        for (int j = 0; j < keys; ++j, --left, slot += 2 * a_.kv_heads * size_) {
+            if (left == 0) {
+                slot = slot_of(item.request, begin + j) + item.kv_head * size_;
+                left = a_.block_size - (begin + j) % a_.block_size;
+            }
+            s.keys[j] = slot;
         }
+        s.to_values = a_.kv_heads * size_;
         if (padded_ != size_) copy_tile(keys, s);
         for (int j = keys; j % kWidth<S>; ++j) s.keys[j] = s.keys[keys - 1];
     }
 
     void copy_tile(int keys, Scratch& s) const {
         T* to = s.copies.data();
-        for (int j = 0; j < keys; ++j) {
-            for (const T** place : {&s.keys[j], &s.values[j]}) {
-                std::memcpy(to, *place, size_ * sizeof(T));
-                *place = to;
-                to += padded_;
-            }
+        for (int j = 0; j < keys; ++j, to += 2 * padded_) {
+            std::memcpy(to, s.keys[j], size_ * sizeof(T));
+            std::memcpy(to + padded_, s.keys[j] + s.to_values, size_ * sizeof(T));
+            s.keys[j] = to;
         }
+        s.to_values = padded_;
     }
 
     // Scores become weights relative to each row's highest score so far.
@@ -482,19 +502,24 @@ class PagedAttention {
             S* weights = &s.weights[row * kTileKeys];
             // A row sees the keys up to its own token.
             int64_t seen = a_.start[item.request] + item.first_token + row / group_ + 1 - begin;
-            int visible = int(std::min<int64_t>(keys, seen));
-            S highest = part.highest[row];
+            int visible = int(std::max<int64_t>(0, std::min<int64_t>(keys, seen)));
+            Vector<S> tops = spread(lowest);
             for (int j = 0; j < visible; j += width) {
-                store(weights + j, dots(&s.queries[row * padded_], s.keys + j, padded_) * S(a_.scale));
+                Vector<S> scores = dots(&s.queries[row * padded_], s.keys + j, padded_) * S(a_.scale);
+                for (int unseen = visible - j; unseen < width; ++unseen) scores[unseen] = lowest;
+                store(weights + j, scores);
+                tops = tops > scores ? tops : scores;
             }
-            for (int j = 0; j < visible; ++j) highest = std::max(highest, weights[j]);
-            for (int j = std::max(visible, 0); j < kTileKeys; ++j) weights[j] = lowest;
-            s.keep[row] = visible > 0 ? std::exp(part.highest[row] - highest) : S(1);
-            if (visible <= 0) highest = 0;
-            else part.highest[row] = highest;
+            for (int j = (visible + width - 1) / width * width; j < keys; j += width) {
+                store(weights + j, spread(lowest));
+            }
+            if (visible == 0) tops = Vector<S>{};
+            S top = std::max(part.highest[row], highest<S>(tops));
+            s.keep[row] = visible ? std::exp(part.highest[row] - top) : S(1);
+            if (visible) part.highest[row] = top;
             Vector<S> sum = {};
             for (int j = 0; j < keys; j += width) {
-                Vector<S> weight = exponential(load(weights + j) - highest);
+                Vector<S> weight = exponential(load(weights + j) - top);
                 store(weights + j, weight);
                 sum += weight;
             }
@@ -514,7 +539,18 @@ class PagedAttention {
 
     template <int Rows>
     __attribute__((noinline)) void weigh_rows(int row, int keys, Scratch& s, Part<S>& part) const {
-        weigh_width<T, Rows>(s.values, keys, &s.weights[row * kTileKeys], &s.keep[row], &part.sums[row * padded_], padded_);
+        constexpr int width = kWidth<S>;
+        int d = 0;
+        for (; d + kVectorsAtOnce * width <= padded_; d += kVectorsAtOnce * width) {
+            weigh_block<Rows, kVectorsAtOnce>(row, d, keys, s, part);
+        }
+        for (; d < padded_; d += width) weigh_block<Rows, 1>(row, d, keys, s, part);
+    }
+
+    template <int Rows, int Vectors>
+    INLINE void weigh_block(int row, int d, int keys, Scratch& s, Part<S>& part) const {
+        weigh<T, Rows, Vectors>(s.keys, s.to_values + d, keys, &s.weights[row * kTileKeys], &s.keep[row],
+                                &part.sums[row * padded_ + d], padded_);
     }
 
     const Attention& a_;

@@ -1,4 +1,4 @@
-"""The kernels in plain torch, for any device and type: what the compiled ones are held to, and what stands in for them."""
+"""The kernels in plain torch, for any device and type; they stand in where others cannot be had."""
 
 from dataclasses import dataclass
 
@@ -67,7 +67,7 @@ class EagerAttention:
         self._cosines = cosines
         self._sines = sines
         self._slots = _upload(spans.slot, cosines)
-        # Padding at most doubles the work where spans of a group agree in the bits of their length and of their context.
+        # Padding at most doubles the work where spans of a group agree in the bits of length and of context.
         shape = np.frexp(spans.count)[1] * 64 + np.frexp(-(-spans.end // spans.block_size))[1]
         members = [np.flatnonzero(shape == value) for value in np.unique(shape)]
         self._groups = [_group(spans, some, config.heads // config.kv_heads, cosines) for some in members]

@@ -25,7 +25,7 @@ _POINTERS = (
     "start",
     "first",
 )
-_COUNTS = ("requests", "query_heads", "kv_heads", "head_dim", "block_size", "blocks_per_row")
+_COUNTS = "requests query_heads kv_heads head_dim block_size blocks_per_row".split()
 
 
 class _Attention(ctypes.Structure):
