@@ -12,7 +12,7 @@ from leeway_engine.kernels.choice import KernelMode, choose_kernels
 from leeway_engine.messages import EngineStats, GenerationRequest, Iteration, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kv_cache import KvCache
-from leeway_engine.runner import ModelRunner
+from leeway_engine.runner import Drawn, ModelRunner
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import Request, RequestRejected
@@ -82,6 +82,8 @@ class Engine:
                 f"the prompt of {len(prompt)} tokens and max_tokens {request.max_tokens} are together over "
                 f"the context of {self.context} tokens; shorten one of them",
             )
+        if max(request.sampling.logit_bias, default=0) >= self.vocabulary:
+            raise RequestRejected("invalid_logit_bias", f"logit_bias takes token ids from 0 to {self.vocabulary - 1}")
         scheduled = self._scheduler.add(request.request_id, len(prompt), request.max_tokens)
         seed = request.sampling.seed
         seed = secrets.randbits(64) if seed is None else seed % 2**64
@@ -111,10 +113,14 @@ class Engine:
         for request in plan.admitted:
             generation = self._generations[request]
             self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
-        sampled = self._runner.run(plan)
-        stopped = {r for r, token_id in sampled if token_id in self._generations[r].request.stop_token_ids}
+        drawn = self._runner.run(plan)
+        stopped = {
+            token.request
+            for token in drawn
+            if token.token_id in self._generations[token.request].request.stop_token_ids
+        }
         self._scheduler.complete(plan, stopped)
-        events = [self._event(request, token_id) for request, token_id in sampled]
+        events = [self._event(token) for token in drawn]
         self._observe(plan, started_s)
         return events
 
@@ -134,12 +140,18 @@ class Engine:
             last=self._last,
         )
 
-    def _event(self, request: Request, token_id: int) -> TokenEvent:
-        self._generations[request].token_ids.append(token_id)
+    def _event(self, token: Drawn) -> TokenEvent:
+        request = token.request
+        self._generations[request].token_ids.append(token.token_id)
         if request.finish_reason is not None:
             self._forget(request)
         return TokenEvent(
-            request.request_id, (token_id,), request.finish_reason, request.prompt_tokens, request.generated
+            request.request_id,
+            (token.token_id,),
+            request.finish_reason,
+            request.prompt_tokens,
+            request.generated,
+            (token.logprobs,) if token.logprobs else (),
         )
 
     def _forget(self, request: Request) -> None:

@@ -1,10 +1,14 @@
 """Runs plans on the model."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
 from leeway_engine.batch_rows import BatchRows
 from leeway_engine.layout import lay_out
+from leeway_engine.logit_changes import change_logits
+from leeway_engine.messages import TokenLogprobs
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kernels import Kernels
 from leeway_engine.model.kv_cache import KvCache
@@ -12,6 +16,15 @@ from leeway_engine.model.spans import Spans
 from leeway_engine.sampler import Draws, sample
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import Request
+from leeway_engine.token_logprobs import token_logprobs
+
+
+class Drawn(NamedTuple):
+    """The next token of a request, with log-probabilities if it asked for them."""
+
+    request: Request
+    token_id: int
+    logprobs: TokenLogprobs | None
 
 
 class ModelRunner:
@@ -26,7 +39,7 @@ class ModelRunner:
         self._device = decoder.embedding.weight.device
 
     @torch.inference_mode()
-    def run(self, plan: Plan) -> list[tuple[Request, int]]:
+    def run(self, plan: Plan) -> list[Drawn]:
         """The next token of each request whose known tokens are all in KV after this plan."""
         rows = self._rows
         for request in plan.grown:
@@ -45,6 +58,11 @@ class ModelRunner:
         if not len(sampled):
             return []
         row, end = spans.row[sampled], spans.end[sampled]
-        tokens = sample(logits, Draws.of(rows, row, end)).cpu().numpy()
+        drawn = sample(change_logits(logits, rows, row, end), Draws.of(rows, row, end))
+        logprobs = token_logprobs(logits, drawn, rows.logprobs[row])
+        tokens = drawn.cpu().numpy()
         rows.tokens[row, end] = tokens
-        return [(requests[place], token) for place, token in zip(sampled.tolist(), tokens.tolist(), strict=True)]
+        return [
+            Drawn(requests[index], token_id, logprobs.get(place))
+            for place, (index, token_id) in enumerate(zip(sampled.tolist(), tokens.tolist(), strict=True))
+        ]
