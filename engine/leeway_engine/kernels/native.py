@@ -13,19 +13,10 @@ from leeway_engine.model.norm import RmsNorm
 from leeway_engine.model.spans import Spans
 
 _POINTERS = (
-    "heads",
-    "attended",
-    "cache",
-    "query_norm",
-    "key_norm",
-    "cosines",
-    "sines",
-    "blocks",
-    "row",
-    "start",
-    "first",
+    *("heads", "attended", "cache", "query_norm", "key_norm", "cosines", "sines"),
+    *("blocks", "row", "start", "first"),
 )
-_COUNTS = "requests query_heads kv_heads head_dim block_size blocks_per_row".split()
+_COUNTS = ("requests", "query_heads", "kv_heads", "head_dim", "block_size", "blocks_per_row")
 
 
 class _Attention(ctypes.Structure):
