@@ -54,6 +54,8 @@ def choose_kernels(decoder: Decoder, mode: KernelMode = "auto", patience_s: floa
     weight = decoder.embedding.weight
     arguments = (decoder.config, decoder.cosines, decoder.sines)
     name = _name(weight.dtype)
+    if mode == "auto" and weight.device.type == "cuda" and weight.dtype != torch.float64:
+        return _triton_kernels(decoder)
     if mode == "eager" or weight.device.type != "cpu":
         return EagerKernels(*arguments)
     if name not in ELEMENTS:
@@ -67,3 +69,13 @@ def choose_kernels(decoder: Decoder, mode: KernelMode = "auto", patience_s: floa
         why = str(error)
     logger.warning("no compiled kernels, so iterations run on plain torch, which is slower: %s", why)
     return EagerKernels(*arguments)
+
+
+def _triton_kernels(decoder: Decoder) -> Kernels:
+    arguments = (decoder.config, decoder.cosines, decoder.sines)
+    try:
+        from leeway_engine.kernels.triton_attention import TritonKernels
+    except ImportError as error:
+        logger.warning("no Triton, so iterations run on plain torch, which is slower: %s", error)
+        return EagerKernels(*arguments)
+    return TritonKernels(*arguments)

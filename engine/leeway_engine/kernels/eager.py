@@ -42,9 +42,13 @@ class EagerKernels:
 
     def attention(self, spans: Spans) -> "EagerAttention":
         """Pad requests of similar shape to groups."""
-        position = _upload(spans.position, self._cosines)
+        return EagerAttention(self._config, self.turns(spans), spans)
+
+    def turns(self, spans: Spans) -> "Turns":
+        """Look up the angles and the slots of the new tokens."""
+        position = upload(spans.position, self._cosines)
         cosines, sines = (table[position].unsqueeze(1) for table in (self._cosines, self._sines))
-        return EagerAttention(self._config, cosines, sines, spans)
+        return Turns(self._config, cosines, sines, upload(spans.slot, cosines))
 
     def add_and_normalize(self, residual: Tensor, update: Tensor | None, norm: RmsNorm) -> Tensor:
         """Add an update to the residual stream in place, and return that normalized."""
@@ -58,30 +62,44 @@ class EagerKernels:
         return functional.silu(gate) * up
 
 
-class EagerAttention:
-    """The attention of one iteration, a padded group at a time."""
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Angles and slots of an iteration's new tokens."""
 
-    def __init__(self, config: ModelConfig, cosines: Tensor, sines: Tensor, spans: Spans) -> None:
-        """`cosines` and `sines` are those of each new token."""
-        self._config = config
-        self._cosines = cosines
-        self._sines = sines
-        self._slots = _upload(spans.slot, cosines)
-        # Padding at most doubles the work where spans of a group agree in the bits of length and of context.
-        shape = np.frexp(spans.count)[1] * 64 + np.frexp(-(-spans.end // spans.block_size))[1]
-        members = [np.flatnonzero(shape == value) for value in np.unique(shape)]
-        self._groups = [_group(spans, some, config.heads // config.kv_heads, cosines) for some in members]
+    config: ModelConfig
+    cosines: Tensor
+    """[tokens, 1, head_dim / 2]"""
+    sines: Tensor
+    slots: Tensor
 
-    def attend(self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache) -> Tensor:
-        """Turn, keep, attend."""
-        config = self._config
+    def turn_and_keep(self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache) -> Tensor:
+        """Normalize and turn queries and keys, keep keys and values; returns the queries [tokens, heads, head_dim]."""
+        config = self.config
         heads = heads.view(len(heads), -1, config.head_dim)
         queries, keys, _ = heads.split((config.heads, config.kv_heads, config.kv_heads), dim=1)
         if norms is not None:
             for part, norm in zip((queries, keys), norms, strict=True):
                 part.copy_(_normalize(part, norm))
-        rotate(heads[:, : config.heads + config.kv_heads], self._cosines, self._sines)
-        cache.write(layer, self._slots, heads[:, config.heads :].unflatten(1, (2, config.kv_heads)))
+        rotate(heads[:, : config.heads + config.kv_heads], self.cosines, self.sines)
+        cache.write(layer, self.slots, heads[:, config.heads :].unflatten(1, (2, config.kv_heads)))
+        return queries
+
+
+class EagerAttention:
+    """The attention of one iteration, a padded group at a time."""
+
+    def __init__(self, config: ModelConfig, turns: "Turns", spans: Spans) -> None:
+        """`turns` brings queries, keys and values to their places."""
+        self._config = config
+        self._turns = turns
+        # Padding at most doubles the work where spans of a group agree in the bits of length and of context.
+        shape = np.frexp(spans.count)[1] * 64 + np.frexp(-(-spans.end // spans.block_size))[1]
+        members = [np.flatnonzero(shape == value) for value in np.unique(shape)]
+        self._groups = [_group(spans, some, config.heads // config.kv_heads, turns.cosines) for some in members]
+
+    def attend(self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache) -> Tensor:
+        """Turn, keep, attend."""
+        queries = self._turns.turn_and_keep(layer, heads, norms, cache)
         attended = torch.empty_like(queries, memory_format=torch.contiguous_format)
         for group in self._groups:
             attended[group.tokens] = self._attend(layer, queries, group, cache)
@@ -104,7 +122,8 @@ def _normalize(x: Tensor, norm: RmsNorm) -> Tensor:
     return functional.rms_norm(x, norm.weight.shape, norm.weight, norm.epsilon)
 
 
-def _upload(array: NDArray[np.generic], like: Tensor) -> Tensor:
+def upload(array: NDArray[np.generic], like: Tensor) -> Tensor:
+    """Copy an array to where a tensor is."""
     return torch.from_numpy(array).to(like.device, non_blocking=True)
 
 
@@ -115,13 +134,13 @@ def _group(spans: Spans, members: Ints, heads_per_kv_head: int, like: Tensor) ->
     true = length < count[:, None]
     queries = spans.first[members][:, None] + within
     blocks = spans.blocks[spans.row[members], : -(-end.max() // spans.block_size)]
-    seen = _upload(np.repeat(start[:, None] + within, heads_per_kv_head, axis=1), like)
+    seen = upload(np.repeat(start[:, None] + within, heads_per_kv_head, axis=1), like)
     keys = torch.arange(blocks.shape[1] * spans.block_size, device=like.device)
     mask = torch.zeros((), dtype=like.dtype, device=like.device).where(keys <= seen[:, None, :, None], -torch.inf)
     return _Group(
-        queries=_upload(queries, like),
-        outputs=_upload(np.flatnonzero(true), like),
-        tokens=_upload(queries[true], like),
-        blocks=_upload(blocks.ravel(), like),
+        queries=upload(queries, like),
+        outputs=upload(np.flatnonzero(true), like),
+        tokens=upload(queries[true], like),
+        blocks=upload(blocks.ravel(), like),
         mask=mask,
     )
