@@ -76,12 +76,13 @@ class Turns:
         """Normalize and turn queries and keys, keep keys and values; returns the queries [tokens, heads, head_dim]."""
         config = self.config
         heads = heads.view(len(heads), -1, config.head_dim)
-        queries, keys, _ = heads.split((config.heads, config.kv_heads, config.kv_heads), dim=1)
+        turned = heads[:, : config.heads + config.kv_heads]
+        queries, keys = turned[:, : config.heads], turned[:, config.heads :]
         if norms is not None:
             for part, norm in zip((queries, keys), norms, strict=True):
                 part.copy_(_normalize(part, norm))
-        rotate(heads[:, : config.heads + config.kv_heads], self.cosines, self.sines)
-        cache.write(layer, self.slots, heads[:, config.heads :].unflatten(1, (2, config.kv_heads)))
+        rotate(turned, self.cosines, self.sines)
+        cache.write(layer, self.slots, heads[:, config.heads :].view(len(heads), 2, config.kv_heads, config.head_dim))
         return queries
 
 

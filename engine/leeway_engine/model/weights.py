@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,12 @@ def load_decoder(path: Path, dtype: torch.dtype, device: str = "cpu") -> Decoder
 def _room(decoder: Decoder, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
     """Make one piece of memory for all weights, which the system can give in large pages, and cut it up."""
     shapes = {name: weight.shape for name, weight in decoder.named_parameters()}
-    sizes = [-(-shape.numel() // _ALIGNED) * _ALIGNED for shape in shapes.values()]
-    pieces = torch.empty(sum(sizes), dtype=dtype, device=device).split(sizes)
+    ends = list(accumulate(-(-shape.numel() // _ALIGNED) * _ALIGNED for shape in shapes.values()))
+    memory = torch.empty(ends[-1], dtype=dtype, device=device)
+    begins = (0, *ends[:-1])
     return {
-        name: piece[: shape.numel()].view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+        name: memory[begin : begin + shape.numel()].view(shape)
+        for (name, shape), begin in zip(shapes.items(), begins, strict=True)
     }
 
 
