@@ -185,6 +185,20 @@ def test_an_unwritable_cache_is_named(
     assert "set XDG_CACHE_HOME" in log
 
 
+def test_a_user_without_a_home_does_without(
+    decoder: Decoder, fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setenv("CXX", str(write_compiler(fresh, "exit 0")))
+    kernels, log = chosen_and_log(decoder, caplog)
+    assert isinstance(kernels, EagerKernels)
+    assert "home directory" in log
+
+
 def test_compiled_kernels_can_be_turned_off(decoder: Decoder, caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(choose_kernels(decoder, "eager"), EagerKernels)
     assert isinstance(choose_kernels(decoder.half()), EagerKernels)
