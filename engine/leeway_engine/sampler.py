@@ -43,7 +43,8 @@ def uniform_numbers(seed: NDArray[np.uint64], position: Ints) -> NDArray[np.floa
 
 def sample(logits: Tensor, draws: Draws) -> Tensor:
     """One token id for each row of [rows, vocabulary]; rows with temperature 0 get the most likely one."""
-    tokens = logits.argmax(dim=-1)
+    # argmax gives the same, but takes four times as long on bfloat16.
+    tokens = logits.max(dim=-1).indices
     cut = (draws.top_k > 0) | (draws.top_p < 1) | (draws.min_p > 0)
     warm = draws.temperature > 0
     for chosen, draw in ((warm & ~cut, _draw_from_all), (warm & cut, _draw_from_top)):
