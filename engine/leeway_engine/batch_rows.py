@@ -1,12 +1,12 @@
 """What the runner knows of the running requests: a row of each array for one request."""
 
+from collections.abc import Mapping
+
 import numpy as np
-from numpy.typing import NDArray
 
 from leeway_engine.messages import Sampling
+from leeway_engine.model.spans import Ints
 from leeway_engine.scheduling.request import Request
-
-Ints = NDArray[np.int64]
 
 
 class BatchRows:
@@ -20,6 +20,16 @@ class BatchRows:
         self.temperature = np.zeros(rows, np.float32)
         self.top_p = np.ones(rows, np.float32)
         self.top_k = np.zeros(rows, np.int64)
+        self.min_p = np.zeros(rows, np.float32)
+        self.repetition_penalty = np.ones(rows, np.float32)
+        self.presence_penalty = np.zeros(rows, np.float32)
+        self.frequency_penalty = np.zeros(rows, np.float32)
+        self.prompt_tokens = np.zeros(rows, np.int64)
+        self.biased = np.zeros(rows, np.bool_)
+        self.logit_bias: dict[int, Mapping[int, float]] = {}
+        """Of the rows that are `biased`."""
+        self.logprobs = np.full(rows, -1, np.int64)
+        """How many likeliest tokens to give with each token; -1 gives not even its own log-probability."""
         self.seed = np.zeros(rows, np.uint64)
         self._row: dict[Request, int] = {}
         self._unused = list(range(rows))
@@ -32,6 +42,15 @@ class BatchRows:
         self.temperature[row] = sampling.temperature
         self.top_p[row] = sampling.top_p
         self.top_k[row] = sampling.top_k
+        self.min_p[row] = sampling.min_p
+        self.repetition_penalty[row] = sampling.repetition_penalty
+        self.presence_penalty[row] = sampling.presence_penalty
+        self.frequency_penalty[row] = sampling.frequency_penalty
+        self.prompt_tokens[row] = request.prompt_tokens
+        self.biased[row] = bool(sampling.logit_bias)
+        if sampling.logit_bias:
+            self.logit_bias[row] = sampling.logit_bias
+        self.logprobs[row] = -1 if sampling.logprobs is None else sampling.logprobs
         self.seed[row] = seed
 
     def leave(self, request: Request) -> None:
@@ -39,6 +58,7 @@ class BatchRows:
         row = self._row.pop(request, None)
         if row is not None:
             self._unused.append(row)
+            self.logit_bias.pop(row, None)
 
     def grow(self, request: Request) -> None:
         """Note the block that a request got last."""

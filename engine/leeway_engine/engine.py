@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 
 from leeway_engine.batch_rows import BatchRows
+from leeway_engine.kernels.choice import KernelMode, choose_kernels
 from leeway_engine.messages import EngineStats, GenerationRequest, Iteration, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kv_cache import KvCache
-from leeway_engine.runner import ModelRunner
+from leeway_engine.runner import Drawn, ModelRunner
 from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.move import Way
@@ -37,6 +38,7 @@ class EngineOptions:
     """KV blocks that host memory has room for, to keep those of preempted requests."""
     model: str = ""
     """Name of the weights and their type, of which the KV of a prompt is made."""
+    kernels: KernelMode = "auto"
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class Engine:
             str(weight.device),
             swap_blocks=options.swap_blocks,
         )
-        self._runner = ModelRunner(decoder, self._cache, self._rows)
+        self._runner = ModelRunner(decoder, choose_kernels(decoder, options.kernels), self._cache, self._rows)
         self._options = options
         self._generations: dict[Request, _Generation] = {}
         self._prefill_tokens = self._decode_tokens = self._preemptions = 0
@@ -97,6 +99,8 @@ class Engine:
                 f"the prompt of {len(prompt)} tokens and max_tokens {request.max_tokens} are together over "
                 f"the context of {self.context} tokens; shorten one of them",
             )
+        if max(request.sampling.logit_bias, default=0) >= self.vocabulary:
+            raise RequestRejected("invalid_logit_bias", f"logit_bias takes token ids from 0 to {self.vocabulary - 1}")
         space = KeySpace(self._options.block_size, model=self._options.model, salt=request.cache_salt)
         keys: list[bytes] = []
         if self._options.prefix_reuse:
@@ -142,10 +146,14 @@ class Engine:
             generation = self._generations[request]
             self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
         self._move(plan)
-        sampled = self._runner.run(plan) if plan.tokens else []
-        stopped = {r for r, token_id in sampled if token_id in self._generations[r].request.stop_token_ids}
+        drawn = self._runner.run(plan) if plan.tokens else []
+        stopped = {
+            token.request
+            for token in drawn
+            if token.token_id in self._generations[token.request].request.stop_token_ids
+        }
         self._scheduler.complete(plan, stopped)
-        events += [self._event(request, token_id) for request, token_id in sampled]
+        events += [self._event(token) for token in drawn]
         self._observe(plan, started_s)
         return events
 
@@ -179,19 +187,21 @@ class Engine:
             self._scheduler.swap_cost.observe(len(plan.moves), self._clock() - started_s)
             self._moved.update(move.way for move in plan.moves)
 
-    def _event(self, request: Request, token_id: int) -> TokenEvent:
-        self._generations[request].token_ids.append(token_id)
+    def _event(self, token: Drawn) -> TokenEvent:
+        request = token.request
+        self._generations[request].token_ids.append(token.token_id)
         if request.finish_reason is not None:
             self._forget(request)
         else:
             self._extend_keys(request)
         return TokenEvent(
             request_id=request.request_id,
-            token_ids=(token_id,),
+            token_ids=(token.token_id,),
             finish_reason=request.finish_reason,
             prompt_tokens=request.prompt_tokens,
             output_tokens=request.generated,
             cached_tokens=request.cached,
+            logprobs=(token.logprobs,) if token.logprobs else (),
         )
 
     def _extend_keys(self, request: Request) -> None:

@@ -1,18 +1,36 @@
 """What the API process and the engine loop tell each other. No torch, so that the API process stays light."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 
 from leeway_engine.scheduling.request import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 keep the whole vocabulary."""
+    """How the next token is drawn; the values given here change nothing but temperature 1.
+
+    Bias and penalties change the logits, temperature divides them, and of the tokens that `top_k`, `top_p` and `min_p`
+    all keep one is drawn. Temperature 0 takes the most likely token instead.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    """Keep that many likeliest tokens; 0 keeps all."""
+    min_p: float = 0.0
+    """Keep tokens at least this likely, as a share of the likeliest token's probability."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits of the tokens in prompt and output, and multiplies negative ones."""
+    presence_penalty: float = 0.0
+    """Taken off the logits of the tokens in the output."""
+    frequency_penalty: float = 0.0
+    """Taken off for each time that a token is in the output."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the logits of these tokens."""
+    logprobs: int | None = None
+    """Give log-probabilities of each token and of that many likeliest ones, before bias, penalties and temperature."""
     seed: int | None = None
     """Equal seeds give equal tokens, whatever else is in the batch; None draws a fresh seed."""
 
@@ -24,6 +42,16 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be 0 or more, not {self.top_k}")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p must be from 0 to 1, not {self.min_p}")
+        if not 0 < self.repetition_penalty < float("inf"):
+            raise ValueError(f"repetition_penalty must be above 0, not {self.repetition_penalty}")
+        if not (isfinite(self.presence_penalty) and isfinite(self.frequency_penalty)):
+            raise ValueError("presence_penalty and frequency_penalty must be finite")
+        if not all(token_id >= 0 and isfinite(bias) for token_id, bias in self.logit_bias.items()):
+            raise ValueError("logit_bias must give a finite bias for token ids of 0 or more")
+        if self.logprobs is not None and self.logprobs < 0:
+            raise ValueError(f"logprobs must be 0 or more, not {self.logprobs}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +75,16 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probability of a token, and the likeliest tokens in its place with theirs, in falling order."""
+
+    token_id: int
+    logprob: float
+    top_ids: tuple[int, ...]
+    top_logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """New tokens of a request; a stop token is among them. With a finish reason it is the request's last event.
 
@@ -58,6 +96,8 @@ class TokenEvent:
     finish_reason: FinishReason | None
     prompt_tokens: int
     output_tokens: int
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of each of the tokens, if they were asked for."""
     cached_tokens: int = 0
     """Prompt tokens that were not computed for this request, as their keys and values were there already."""
 

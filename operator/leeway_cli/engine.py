@@ -40,6 +40,10 @@ def engine(
         Literal["float64", "float32", "bfloat16", "float16"],
         typer.Option(help="Type of weights and KV cache.", rich_help_panel=HOLD),
     ] = "float32",
+    kernels: Annotated[
+        Literal["auto", "eager"],
+        typer.Option(help="Compiled kernels where they can be had, or plain torch.", rich_help_panel=HOLD),
+    ] = "auto",
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads; else what torch takes.", rich_help_panel=HOLD)
     ] = None,
@@ -64,6 +68,7 @@ def engine(
             model=model,
             device=device,
             dtype=dtype,
+            kernels=kernels,
             threads=threads,
             kv_blocks=kv_blocks,
             block_size=block_size,

@@ -10,6 +10,7 @@ from leeway_core.verdict import Timeline
 from leeway_demo import html
 from leeway_demo.comparison import Difference, compare
 from leeway_demo.history import Decision, Moment
+from leeway_demo.pace import REFERENCE_S, Pace
 from leeway_demo.phase import Phase
 from leeway_demo.profile import held_at, objectives
 from leeway_demo.summary import succeeded, summarize
@@ -42,7 +43,7 @@ def phase(title: str, began_s: float, gap_s: float) -> Phase:
         Exchange(
             each, Timeline(each.send_s, [each.send_s + 0.2 + gap_s * n for n in range(4)], each.send_s + 9, "finished")
         )
-        for each in requests(60, CHAT, DOCUMENTS)
+        for each in requests(60, RATE, CHAT, DOCUMENTS)
     ]
     return Phase(title, began_s, exchanges, {"chat": CHAT, "documents": DOCUMENTS})
 
@@ -69,14 +70,22 @@ def test_only_requests_of_all_three_phases_count() -> None:
 
 
 def test_the_load_is_the_same_for_every_phase_and_holds_short_and_long_prompts() -> None:
-    planned = requests(90, CHAT, DOCUMENTS)
-    assert planned == requests(90, CHAT, DOCUMENTS)
+    planned = requests(90, RATE, CHAT, DOCUMENTS)
+    assert planned == requests(90, RATE, CHAT, DOCUMENTS)
     assert len(planned) == pytest.approx(90 * RATE, rel=0.1)
     chats, documents = (
         [each.prompt_tokens for each in planned if each.class_name == name] for name in ("chat", "documents")
     )
     assert max(chats) < min(documents)
     assert len({each.index for each in planned}) == len(planned)
+
+
+def test_bounds_and_load_follow_the_pace_of_the_machine() -> None:
+    written = [CHAT.model_dump(by_alias=True, exclude_none=True)]
+    slow, fast = Pace(2 * REFERENCE_S), Pace(REFERENCE_S / 4)
+    assert [Objective.model_validate(each).itl_ms for each in slow.objectives(written)] == [800]
+    assert [Objective.model_validate(each).ttft_ms for each in fast.objectives(written)] == [375]
+    assert len(requests(90, RATE / fast.slowness, CHAT, DOCUMENTS)) == pytest.approx(4 * 90 * RATE, rel=0.1)
 
 
 def test_figures_leave_the_warm_up_out_but_count_every_request() -> None:

@@ -90,6 +90,7 @@ def test_a_stop_token_ends_the_request_and_is_its_last_token(engine: Engine) -> 
         (GenerationRequest("bad", [1], 0), "invalid_max_tokens"),
         (GenerationRequest("bad", [1] * 200, 57), "context_length_exceeded"),
         (GenerationRequest("bad", [1] * 190, 4), "kv_exceeded"),
+        (GenerationRequest("bad", [1], 4, Sampling(logit_bias={211: 1.0})), "invalid_logit_bias"),
         (GenerationRequest("here", [1], 4), "duplicate_id"),
     ],
 )
@@ -164,7 +165,12 @@ def test_pushed_knobs_hold_from_the_next_iteration(engine: Engine) -> None:
 
 @pytest.mark.parametrize(
     "sampling",
-    [Sampling(seed=7), Sampling(temperature=1.7, top_p=0.8, seed=7), Sampling(temperature=3, top_k=20, seed=7)],
+    [
+        Sampling(seed=7),
+        Sampling(temperature=1.7, top_p=0.8, seed=7),
+        Sampling(temperature=3, top_k=20, seed=7),
+        Sampling(temperature=2, min_p=0.05, repetition_penalty=1.2, frequency_penalty=0.5, seed=7),
+    ],
 )
 def test_a_seed_gives_the_same_tokens_with_any_batch_mates(engine: Engine, sampling: Sampling) -> None:
     engine.add(request("a", sampling=sampling, max_tokens=30))
@@ -174,6 +180,32 @@ def test_a_seed_gives_the_same_tokens_with_any_batch_mates(engine: Engine, sampl
     together = drain(engine)
     assert tokens(together["a"]) == alone
     assert tokens(together["c"]) != alone
+
+
+def test_a_bias_and_penalties_change_what_follows(engine: Engine) -> None:
+    engine.add(request("a", max_tokens=20))
+    plain = tokens(drain(engine)["a"])
+    assert len(set(plain)) < 20
+    engine.add(request("a", sampling=Sampling(temperature=0, logit_bias={7: 100.0}), max_tokens=4))
+    engine.add(request("b", sampling=Sampling(temperature=0, presence_penalty=1000.0), max_tokens=20))
+    engine.add(request("c", sampling=Sampling(temperature=0, repetition_penalty=1e6), max_tokens=20))
+    events = drain(engine)
+    assert tokens(events["a"]) == [7] * 4
+    assert len(set(tokens(events["b"]))) == 20
+    assert not set(tokens(events["c"])) & {1, 2, 3, 4, 5}
+
+
+def test_logprobs_come_with_each_token_of_who_asked_for_them(engine: Engine) -> None:
+    engine.add(request("a", sampling=Sampling(temperature=0, logprobs=3)))
+    engine.add(request("b"))
+    events = drain(engine)
+    assert all(event.logprobs == () for event in events["b"])
+    for event in events["a"]:
+        (logprobs,) = event.logprobs
+        assert (logprobs.token_id,) == event.token_ids == logprobs.top_ids[:1]
+        assert logprobs.logprob == logprobs.top_logprobs[0] <= 0
+        assert len(logprobs.top_ids) == 3
+        assert list(logprobs.top_logprobs) == sorted(logprobs.top_logprobs, reverse=True)
 
 
 def test_requests_without_a_seed_differ(engine: Engine) -> None:

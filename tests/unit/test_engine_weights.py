@@ -98,3 +98,11 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     next(tmp_path.glob("*.safetensors")).unlink()
     with pytest.raises(UnsupportedModelError, match=r"no safetensors file in .* holds model\.embed_tokens\.weight"):
         load_decoder(tmp_path, torch.float32)
+
+
+def test_weights_of_another_shape_than_configured_are_named(tmp_path: Path) -> None:
+    save_model("llama-tied", tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"intermediate_size": 72}))
+    with pytest.raises(UnsupportedModelError, match=r"gate_up\.weight of shape \[160, 48\], .* asks for \[144, 48\]"):
+        load_decoder(tmp_path, torch.float32)

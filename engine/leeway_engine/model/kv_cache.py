@@ -45,6 +45,10 @@ class KvCache:
             read = source.index_select(1, pairs[:, 0].to(source.device)).to(target.device)
             target.index_copy_(1, pairs[:, 1].to(target.device), read)
 
+    def layer(self, layer: int) -> Tensor:
+        """Keys and values of one layer, [blocks x block_size, 2, kv_heads, head_dim]."""
+        return self._slots[layer]
+
     def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
         """Keep [tokens, 2, kv_heads, head_dim]."""
         self._slots[layer].index_copy_(0, slots, keys_values)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from leeway_engine.model.gguf_file import GgufFile
 
 Read = Callable[[str], Tensor]
 """Gives a tensor by the name that it has in Hugging Face's checkpoints."""
+
+_ALIGNED = 64
+"""Elements to whose multiples a weight's place is rounded, so that vectors of any type lie well."""
 
 NORMS = {"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"}
 
@@ -30,11 +34,28 @@ def load_decoder(path: Path, dtype: torch.dtype, device: str = "cpu") -> Decoder
         raise UnsupportedModelError(f"{path} is neither a folder with config.json nor a .gguf file")
     with torch.device("meta"):
         decoder = Decoder(config)
-    weights = {name: tensor.to(device=device, dtype=dtype) for name, tensor in _weights(config, read)}
+    weights = _room(decoder, dtype, device)
+    for name, tensor in _weights(config, read):
+        if tensor.shape != weights[name].shape:
+            shapes = f"{list(tensor.shape)}, but its configuration asks for {list(weights[name].shape)}"
+            raise UnsupportedModelError(f"{path} holds weights for {name} of shape {shapes}")
+        weights[name].copy_(tensor)
     if config.tied_embeddings:
         weights["head.weight"] = weights["embedding.weight"]
     decoder.load_state_dict(weights, assign=True)
     return decoder.to(device=device, dtype=dtype).requires_grad_(False)
+
+
+def _room(decoder: Decoder, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
+    """Make one piece of memory for all weights, which the system can give in large pages, and cut it up."""
+    shapes = {name: weight.shape for name, weight in decoder.named_parameters()}
+    ends = list(accumulate(-(-shape.numel() // _ALIGNED) * _ALIGNED for shape in shapes.values()))
+    memory = torch.empty(ends[-1], dtype=dtype, device=device)
+    begins = (0, *ends[:-1])
+    return {
+        name: memory[begin : begin + shape.numel()].view(shape)
+        for (name, shape), begin in zip(shapes.items(), begins, strict=True)
+    }
 
 
 def _open_folder(path: Path) -> tuple[ModelConfig, Read]:

@@ -3,11 +3,16 @@
 import time
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from leeway_engine.messages import TokenLogprobs
 from leeway_engine.server.generation import Piece
+
+Logprobs = Callable[[Sequence[TokenLogprobs]], dict[str, Any]]
+"""Writes log-probabilities as the kind of completion has them."""
 
 DONE = b"data: [DONE]\n\n"
 
@@ -20,8 +25,9 @@ def event(data: dict[str, Any]) -> bytes:
 class Answer(ABC):
     """The answer to one request."""
 
-    def __init__(self, prefix: str, kind: str, chunk_kind: str, model: str) -> None:
+    def __init__(self, prefix: str, kind: str, chunk_kind: str, model: str, logprobs: Logprobs | None) -> None:
         """Begin an answer of this model; OpenAI names ids and objects by the kind of completion."""
+        self._logprobs = logprobs
         self._kind = kind
         self._chunk_kind = chunk_kind
         self._common = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
@@ -39,16 +45,17 @@ class Answer(ABC):
         return {**self._common, "object": self._chunk_kind, "choices": [], "usage": _usage(last)}
 
     def _one(self, kind: str, choice: dict[str, Any], piece: Piece) -> dict[str, Any]:
-        choice = {"index": 0, **choice, "logprobs": None, "finish_reason": piece.finish_reason}
+        logprobs = self._logprobs(piece.logprobs) if self._logprobs else None
+        choice = {"index": 0, **choice, "logprobs": logprobs, "finish_reason": piece.finish_reason}
         return {**self._common, "object": kind, "choices": [choice]}
 
 
 class CompletionAnswer(Answer):
     """Of /v1/completions."""
 
-    def __init__(self, model: str) -> None:
-        """Begin an answer of this model."""
-        super().__init__("cmpl", "text_completion", "text_completion", model)
+    def __init__(self, model: str, logprobs: Logprobs | None = None) -> None:
+        """Begin an answer of this model, with log-probabilities if there is what writes them."""
+        super().__init__("cmpl", "text_completion", "text_completion", model, logprobs)
 
     def chunk(self, piece: Piece) -> dict[str, Any]:
         """Return a chunk of the stream."""
@@ -62,9 +69,9 @@ class CompletionAnswer(Answer):
 class ChatAnswer(Answer):
     """Of /v1/chat/completions."""
 
-    def __init__(self, model: str) -> None:
-        """Begin an answer of this model."""
-        super().__init__("chatcmpl", "chat.completion", "chat.completion.chunk", model)
+    def __init__(self, model: str, logprobs: Logprobs | None = None) -> None:
+        """Begin an answer of this model, with log-probabilities if there is what writes them."""
+        super().__init__("chatcmpl", "chat.completion", "chat.completion.chunk", model, logprobs)
         self._role: dict[str, str] = {"role": "assistant"}
 
     def chunk(self, piece: Piece) -> dict[str, Any]:

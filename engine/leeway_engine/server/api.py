@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from aiohttp import ClientConnectionResetError, web
@@ -18,6 +19,7 @@ from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.engine_process import EngineProcess
 from leeway_engine.server.errors import ApiError, answer_errors, api_error, error_body
 from leeway_engine.server.generation import Piece, pieces
+from leeway_engine.server.logprobs import ChatLogprobs, CompletionLogprobs
 from leeway_engine.server.metrics import ServerMetrics
 from leeway_engine.server.requests import ChatBody, CompletionBody, GenerationBody
 from leeway_engine.server.stop_strings import StopStrings
@@ -80,14 +82,16 @@ class Api:
         body = await self._parse(request, CompletionBody)
         prompt = body.prompt if isinstance(body.prompt, list) else await self._text.encode(body.prompt, special=True)
         limit = self._limit("prompt", prompt, body.max_tokens, DEFAULT_MAX_TOKENS)
-        return await self._answer(request, body, prompt, limit, CompletionAnswer(body.model))
+        logprobs = CompletionLogprobs(self._text.tokenizer) if body.wanted_logprobs is not None else None
+        return await self._answer(request, body, prompt, limit, CompletionAnswer(body.model, logprobs))
 
     async def _chat_completions(self, request: web.Request) -> web.StreamResponse:
         body = await self._parse(request, ChatBody)
         rendered = self._text.render([message.for_template() for message in body.messages])
         prompt = await self._text.encode(rendered, special=False)
         limit = self._limit("messages", prompt, body.max_completion_tokens or body.max_tokens, None)
-        return await self._answer(request, body, prompt, limit, ChatAnswer(body.model))
+        logprobs = ChatLogprobs(self._text.tokenizer) if body.wanted_logprobs is not None else None
+        return await self._answer(request, body, prompt, limit, ChatAnswer(body.model, logprobs))
 
     async def _parse(self, request: web.Request, kind: type[Body]) -> Body:
         if not self.ready:
@@ -121,7 +125,7 @@ class Api:
             request_id=uuid.uuid4().hex,
             prompt_token_ids=prompt,
             max_tokens=limit,
-            sampling=_sampling(body),
+            sampling=sampling_of(body),
             stop_token_ids=frozenset() if body.ignore_eos else self._text.stop_token_ids,
             arrival_s=arrival_s,
             tenant=request.headers.get(TENANT_HEADER, ""),
@@ -136,7 +140,8 @@ class Api:
                     usage = body.stream_options is not None and body.stream_options.include_usage
                     return await self._stream(request, source, answer, usage)
                 whole = [piece async for piece in source]
-                return web.json_response(answer.whole("".join(piece.text for piece in whole), whole[-1]))
+                last = replace(whole[-1], logprobs=tuple(token for piece in whole for token in piece.logprobs))
+                return web.json_response(answer.whole("".join(piece.text for piece in whole), last))
 
     async def _stream(
         self, request: web.Request, source: AsyncIterator[Piece], answer: Answer, usage: bool
@@ -170,10 +175,17 @@ class Api:
             raise ClientConnectionResetError("the client takes nothing") from None
 
 
-def _sampling(body: GenerationBody) -> Sampling:
+def sampling_of(body: GenerationBody) -> Sampling:
+    """Return how a request's tokens are drawn, with OpenAI's defaults."""
     return Sampling(
         temperature=1.0 if body.temperature is None else body.temperature,
         top_p=1.0 if body.top_p is None else body.top_p,
         top_k=max(body.top_k or 0, 0),
+        min_p=body.min_p or 0.0,
+        repetition_penalty=body.repetition_penalty or 1.0,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        logit_bias=body.logit_bias or {},
+        logprobs=body.wanted_logprobs,
         seed=body.seed,
     )

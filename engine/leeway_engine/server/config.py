@@ -37,6 +37,8 @@ class EngineConfig(Model):
     """A Hugging Face folder or a GGUF file."""
     device: str = "cpu"
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    kernels: Literal["auto", "eager"] = "auto"
+    """auto compiles kernels for the CPU where there is a C++ compiler; eager runs on plain torch."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """CPU threads of an iteration; None leaves it to torch."""
     kv_blocks: Annotated[int, Field(ge=1)]

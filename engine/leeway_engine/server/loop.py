@@ -10,6 +10,7 @@ import torch
 from leeway_core.pod_knobs import PodKnobs
 
 from leeway_engine.engine import Engine, EngineOptions
+from leeway_engine.kernels.choice import begin_compiling
 from leeway_engine.messages import GenerationRequest
 from leeway_engine.model.config import UnsupportedModelError
 from leeway_engine.model.weights import load_decoder
@@ -133,7 +134,10 @@ def load_engine(config: EngineConfig) -> Engine:
     """Read the model and allocate its KV cache."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    decoder = load_decoder(config.model, getattr(torch, config.dtype), config.device)
+    dtype = getattr(torch, config.dtype)
+    if config.kernels == "auto":
+        begin_compiling(config.device, dtype)
+    decoder = load_decoder(config.model, dtype, config.device)
     options = EngineOptions(
         config.kv_blocks,
         config.knobs,
@@ -143,6 +147,7 @@ def load_engine(config: EngineConfig) -> Engine:
         config.prefix_reuse,
         config.swap_blocks,
         model=f"{config.model.name}:{config.dtype}",
+        kernels=config.kernels,
     )
     return Engine(decoder, options)
 

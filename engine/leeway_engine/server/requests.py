@@ -4,6 +4,7 @@ Fields that would change the answer and are not served take only the value that 
 told instead of getting something else than it asked for.
 """
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,6 +21,8 @@ from pydantic import (
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_SALT_LENGTH = 1024
+MAX_BIASES = 1024
+MAX_TOP_LOGPROBS = 20
 
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_LENGTH)]
 Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS), BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
@@ -30,6 +33,11 @@ def _neutral(value: object) -> object:
         raise ValueError("not served here; leave it out")
     return value
 
+
+TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS, strict=True)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 Unserved = Annotated[object, AfterValidator(_neutral)]
 
@@ -45,7 +53,7 @@ class StreamOptions(_Body):
     """One more chunk at the end, without choices, with the token counts."""
 
 
-class GenerationBody(_Body):
+class GenerationBody(_Body, ABC):
     """What both kinds of completion take."""
 
     model: str
@@ -53,6 +61,14 @@ class GenerationBody(_Body):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     """Draw from that many likeliest tokens only; 0 and -1 mean all. Not in OpenAI's API."""
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Draw from tokens at least this likely, as a share of the likeliest token's probability. Not in OpenAI's API."""
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    """Divides positive logits of tokens in prompt and output, multiplies negative ones. Not in OpenAI's API."""
+    logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=MAX_BIASES)] | None = None
+    """Added to the logits of these tokens."""
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: Stops | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -65,10 +81,11 @@ class GenerationBody(_Body):
     user: str | None = None
 
     n: Literal[1] | None = None
-    presence_penalty: Unserved = None
-    frequency_penalty: Unserved = None
-    logit_bias: Unserved = None
-    logprobs: Unserved = None
+
+    @property
+    @abstractmethod
+    def wanted_logprobs(self) -> int | None:
+        """How many likeliest tokens go with each token; None if no log-probabilities are asked for."""
 
     @field_validator("stream_options")
     @classmethod
@@ -81,11 +98,18 @@ class GenerationBody(_Body):
 class CompletionBody(GenerationBody):
     """POST /v1/completions."""
 
-    prompt: str | list[Annotated[int, Field(ge=0, lt=2**31)]]
+    prompt: str | list[TokenId]
     """Text, or the tokens themselves."""
+    logprobs: TopLogprobs | None = None
+    """Give log-probabilities, and those of that many likeliest tokens."""
     best_of: Literal[1] | None = None
     echo: Unserved = None
     suffix: Unserved = None
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        """How many likeliest tokens go with each token; None if no log-probabilities are asked for."""
+        return self.logprobs
 
 
 class TextPart(_Body):
@@ -114,7 +138,22 @@ class ChatBody(GenerationBody):
 
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    top_logprobs: Unserved = None
+    logprobs: bool | None = None
+    """Give log-probabilities of the tokens."""
+    top_logprobs: TopLogprobs | None = None
+    """Give those of that many likeliest tokens too."""
     tools: Unserved = None
     tool_choice: Literal[None, "none", "auto"] = None
     response_format: Annotated[dict[Literal["type"], Literal["text"]], Field(max_length=1)] | None = None
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _top_logprobs_need_logprobs(cls, top: int | None, info: ValidationInfo) -> int | None:
+        if top is not None and not info.data.get("logprobs"):
+            raise ValueError("goes only with logprobs: true")
+        return top
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        """How many likeliest tokens go with each token; None if no log-probabilities are asked for."""
+        return (self.top_logprobs or 0) if self.logprobs else None

@@ -1,0 +1,1 @@
+"""What an iteration does beside its matrix products, in several ways that give the same: torch, C++, Triton."""

@@ -1,0 +1,192 @@
+"""Paged attention in Triton, for GPUs; a decode's keys are shared out among several programs (split-KV)."""
+
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from leeway_engine.kernels.eager import EagerKernels, Turns, upload
+from leeway_engine.model.config import ModelConfig
+from leeway_engine.model.kv_cache import KvCache
+from leeway_engine.model.norm import RmsNorm
+from leeway_engine.model.spans import Spans
+
+TILE_ROWS = 32
+"""Query rows of a program: new tokens times the query heads that share a KV head. A matrix unit takes 16 or more."""
+TILE_KEYS = 64
+DECODE_SPLITS = 8
+"""Programs that share the keys of a request where all requests have one new token."""
+
+
+class TritonKernels(EagerKernels):
+    """Torch's small operations, and an attention that reads the cache through the block table."""
+
+    def attention(self, spans: Spans) -> "TritonAttention":  # type: ignore[override]
+        """Cut the spans into tiles."""
+        return TritonAttention(self._config, self.turns(spans), spans)
+
+
+class TritonAttention:
+    """The attention of one iteration: one launch for prefills and decodes, a second one where keys were shared out."""
+
+    def __init__(self, config: ModelConfig, turns: Turns, spans: Spans) -> None:
+        """`turns` brings queries, keys and values to their places."""
+        self._config = config
+        self._turns = turns
+        group = config.heads // config.kv_heads
+        self._tile_rows = max(TILE_ROWS, triton.next_power_of_2(group))
+        self._tile_tokens = self._tile_rows // group
+        self._splits = DECODE_SPLITS if spans.count.max() == 1 else 1
+        tiles = -(-spans.count // self._tile_tokens)
+        request = np.repeat(np.arange(len(tiles)), tiles)
+        number = np.arange(tiles.sum()) - np.repeat(np.cumsum(tiles) - tiles, tiles)
+        most = -(-spans.end.max() // spans.block_size)
+        self._block_size = spans.block_size
+        self._tile_request, self._tile_token, self._start, self._first, self._blocks = (
+            upload(np.ascontiguousarray(array), turns.cosines)
+            for array in (
+                request,
+                number * self._tile_tokens,
+                spans.start,
+                np.append(0, np.cumsum(spans.count)),
+                spans.blocks[spans.row, :most],
+            )
+        )
+
+    def attend(self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache) -> Tensor:
+        """Turn, keep, attend."""
+        config, splits = self._config, self._splits
+        queries = self._turns.turn_and_keep(layer, heads, norms, cache)
+        attended = heads.new_empty((len(heads), config.heads * config.head_dim))
+        rows = len(heads) * config.heads
+        shared = rows if splits > 1 else 0
+        sums, tops, weights = (
+            heads.new_empty(shape, dtype=torch.float32)
+            for shape in ((shared, splits, config.head_dim), (shared, splits), (shared, splits))
+        )
+        padded_dim = max(16, triton.next_power_of_2(config.head_dim))
+        _attend[(len(self._tile_request), config.kv_heads, splits)](
+            *(queries, cache.layer(layer), attended, sums, tops, weights),
+            *(self._tile_request, self._tile_token, self._start, self._first, self._blocks),
+            *(queries.stride(0), self._blocks.stride(0), config.head_dim**-0.5),
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            padded_dim=padded_dim,
+            block_size=self._block_size,
+            tile_tokens=self._tile_tokens,
+            tile_rows=self._tile_rows,
+            tile_keys=TILE_KEYS,
+            splits=splits,
+        )
+        if shared:
+            _join[(rows,)](
+                sums, tops, weights, attended, head_dim=config.head_dim, padded_dim=padded_dim, splits=splits
+            )
+        return attended
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _attend(  # noqa: PLR0917 - a kernel's tensors
+    queries: Any,
+    cache: Any,
+    attended: Any,
+    part_sums: Any,
+    part_tops: Any,
+    part_weights: Any,
+    tile_request: Any,
+    tile_token: Any,
+    starts: Any,
+    firsts: Any,
+    blocks: Any,
+    token_stride: Any,
+    blocks_stride: Any,
+    scale: Any,
+    heads: tl.constexpr,
+    kv_heads: tl.constexpr,
+    head_dim: tl.constexpr,
+    padded_dim: tl.constexpr,
+    block_size: tl.constexpr,
+    tile_tokens: tl.constexpr,
+    tile_rows: tl.constexpr,
+    tile_keys: tl.constexpr,
+    splits: tl.constexpr,
+) -> None:
+    """Online softmax over one split of the keys, for the rows of one tile and one KV head."""
+    kv_head, split = tl.program_id(1), tl.program_id(2)
+    request = tl.load(tile_request + tl.program_id(0))
+    tile_first = tl.load(tile_token + tl.program_id(0))
+    start, first = tl.load(starts + request), tl.load(firsts + request)
+    count = tl.load(firsts + request + 1) - first
+    group: tl.constexpr = heads // kv_heads
+
+    row = tl.arange(0, tile_rows)
+    token = tile_first + row // group
+    head = kv_head * group + row % group
+    real = (row < tile_tokens * group) & (token < count)
+    column = tl.arange(0, padded_dim)
+    inside = column < head_dim
+    query_at = queries + (first + token)[:, None] * token_stride + head[:, None] * head_dim + column[None, :]
+    query = tl.load(query_at, mask=real[:, None] & inside[None, :], other=0.0)
+
+    seen = start + tl.minimum(count, tile_first + tile_tokens)
+    # How the keys are shared out hangs on the request alone, so its batch mates change nothing.
+    share = tl.cdiv(tl.cdiv(seen, splits), tile_keys) * tile_keys
+    end = tl.minimum(seen, (split + 1) * share)
+    top = tl.full((tile_rows,), float("-inf"), tl.float32)
+    weight = tl.zeros((tile_rows,), tl.float32)
+    sums = tl.zeros((tile_rows, padded_dim), tl.float32)
+    for begin in range(split * share, end, tile_keys):
+        key = begin + tl.arange(0, tile_keys)
+        block = tl.load(blocks + request * blocks_stride + key // block_size, mask=key < end, other=0)
+        slot = block * block_size + key % block_size
+        key_at = cache + ((slot * 2 * kv_heads + kv_head) * head_dim)[:, None] + column[None, :]
+        here = (key < end)[:, None] & inside[None, :]
+        keys = tl.load(key_at, mask=here, other=0.0)
+        scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
+        visible = (key[None, :] <= (start + token)[:, None]) & (key < end)[None, :]
+        scores = tl.where(visible, scores, float("-inf"))
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)
+        likely = tl.exp(scores - base[:, None])
+        keep = tl.exp(top - base)
+        values = tl.load(key_at + kv_heads * head_dim, mask=here, other=0.0)
+        sums = sums * keep[:, None] + tl.dot(likely.to(values.dtype), values, input_precision="ieee")
+        weight = weight * keep + tl.sum(likely, 1)
+        top = new_top
+
+    place = (first + token) * heads + head
+    to = real[:, None] & inside[None, :]
+    if splits == 1:
+        result = sums / weight[:, None]
+        tl.store(attended + place[:, None] * head_dim + column[None, :], result.to(attended.dtype.element_ty), mask=to)
+    else:
+        part = place * splits + split
+        tl.store(part_sums + part[:, None] * head_dim + column[None, :], sums, mask=to)
+        tl.store(part_tops + part, top, mask=real)
+        tl.store(part_weights + part, weight, mask=real)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _join(  # noqa: PLR0917 - a kernel's tensors
+    part_sums: Any,
+    part_tops: Any,
+    part_weights: Any,
+    attended: Any,
+    head_dim: tl.constexpr,
+    padded_dim: tl.constexpr,
+    splits: tl.constexpr,
+) -> None:
+    """Add up the splits of one query head."""
+    row = tl.program_id(0)
+    part = row * splits + tl.arange(0, splits)
+    column = tl.arange(0, padded_dim)
+    inside = column < head_dim
+    tops, weights = tl.load(part_tops + part), tl.load(part_weights + part)
+    factors = tl.exp(tops - tl.max(tops, 0))
+    sums = tl.load(part_sums + part[:, None] * head_dim + column[None, :], mask=inside[None, :], other=0.0)
+    result = tl.sum(sums * factors[:, None], 0) / tl.sum(weights * factors, 0)
+    tl.store(attended + row * head_dim + column, result.to(attended.dtype.element_ty), mask=inside)
