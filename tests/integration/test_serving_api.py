@@ -69,7 +69,12 @@ def test_the_openai_client_chats_the_same_text_streamed_or_whole(client: OpenAI)
     chunks = list(stream)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content
-    assert chunks[-1].usage == whole.usage
+    usage, of_whole = chunks[-1].usage, whole.usage
+    assert usage
+    assert of_whole
+    assert (usage.prompt_tokens, usage.completion_tokens) == (of_whole.prompt_tokens, of_whole.completion_tokens)
+    assert usage.prompt_tokens_details
+    assert usage.prompt_tokens_details.cached_tokens, "the prompt was here before"
 
 
 def test_a_chat_is_the_completion_of_its_template(client: OpenAI) -> None:

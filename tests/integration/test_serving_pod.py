@@ -13,11 +13,13 @@ from typing import Any
 
 import openai
 import pytest
+from leeway_core.policies import Policies
 from openai import OpenAI
 from serving import MODEL, Running, http, pod, push, read_knobs, status_of, tiny_model
 
-KNOBS = {"generation": 2, "tokenBudget": 64, "chunkSize": 32, "runningSequences": 8}
-BOOT = {"generation": 1, "tokenBudget": 256, "chunkSize": 256, "runningSequences": 32}
+USUAL = {"policies": Policies().model_dump(mode="json", by_alias=True)}
+KNOBS = {"generation": 2, "tokenBudget": 64, "chunkSize": 32, "runningSequences": 8, **USUAL}
+BOOT = {"generation": 1, "tokenBudget": 256, "chunkSize": 256, "runningSequences": 32, **USUAL}
 
 
 @pytest.fixture(scope="module")
