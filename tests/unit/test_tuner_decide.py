@@ -230,6 +230,18 @@ def test_what_disturbs_a_trial_ends_it_at_the_incumbent(fields: dict[str, Any], 
     assert same(decision.record.in_force, START)
 
 
+def test_what_pods_served_before_tuning_began_counts_from_their_start() -> None:
+    plant = Plant(interference)
+    started_s = plant.now_s + 20
+    plant.pass_time(90)
+    pods = (PodSeen(name="a", ready=True, since_s=started_s - 5), PodSeen(name="b", ready=True, since_s=started_s))
+    decision = after(plant, State(), pods=pods)
+    assert (decision.action, decision.reason) == ("Hold", "NewWindow")
+    assert decision.record.started_at_s == started_s
+    plant.apply(decision)
+    assert after(plant, State(), pods=pods).reason != "NewWindow"
+
+
 def test_a_trial_that_the_tuner_has_forgotten_is_void() -> None:
     plant, _ = plant_in_trial()
     decision = after(plant, State())

@@ -43,7 +43,8 @@ def _wait(case: Case) -> Answer:
 
 
 def _propose(case: Case, seen: Window, evidence: Evidence) -> Answer:
-    cap = min(case.state.radius, _CAUTIOUS if seen.meets(case.snapshot.objectives) else _FREE)
+    meets = seen.plus(case.state.incumbent_seen).meets(case.snapshot.objectives)
+    cap = min(case.state.radius, _CAUTIOUS if meets else _FREE)
     evidence = evidence.model_copy(update={"boldness_cap": cap})
     advice = case.state.advice
     if advice is not None and not _allowed(case, advice.proposal, cap):

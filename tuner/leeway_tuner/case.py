@@ -94,7 +94,8 @@ class Case:
         if trial.number is not None:
             outcome = Outcome(number=trial.number, score=self.state.gain + better_by)
         tried = (*self.state.tried, self.space.point(trial.candidate))
-        return self.with_state(trial=None, outcome=outcome, tried=tried, **changes)
+        known = {"trial": None, "outcome": outcome, "tried": tried, "incumbent_seen": trial.incumbent_seen}
+        return self.with_state(**{**known, **changes})
 
     def back(self) -> Record:
         """Return the record with the incumbent in force and no trial."""

@@ -50,7 +50,7 @@ def _recognise(case: Case) -> Case:
     if not same(case.state.incumbent, incumbent):
         is_starting = same(incumbent, case.snapshot.starting)
         gain = 0.0 if is_starting else case.state.gain
-        case = case.void(failures=0, confirmed=is_starting, gain=gain)
+        case = case.void(failures=0, confirmed=is_starting, gain=gain, incumbent_seen=None)
     if case.state.trial is not None and not same(case.state.trial.candidate, case.record.candidate):
         case = case.void()
     return case
@@ -99,9 +99,9 @@ def _disturbed(case: Case) -> Answer | None:
         elif any(pod.since_s > case.record.started_at_s for pod in pods):
             if case.state.trial is not None:
                 return _give_up(case, "PodRestarted", "A pod has restarted: the trial is void")
-            return _measure_anew(case)
+            return _measure_anew(case, max(pod.since_s for pod in pods))
     if disturbance is None:
-        return _measure_anew(case) if case.state.disturbed and case.state.trial is None else None
+        return _measure_anew(case, case.now_s) if case.state.disturbed and case.state.trial is None else None
     pending = disturbance == "KnobsPending" and case.now_s <= case.record.settled_at_s
     if pending:
         return case.answer("Hold", disturbance, "The pods are taking over the knobs")
@@ -114,8 +114,8 @@ def _disturbed(case: Case) -> Answer | None:
     return _give_up(case.with_state(disturbed=True), disturbance, message)
 
 
-def _measure_anew(case: Case) -> Answer:
-    record = case.record.back(case.now_s, case.above)
+def _measure_anew(case: Case, since_s: float) -> Answer:
+    record = case.record.back(min(since_s, case.now_s), case.above)
     message = "The pods serve again: a new window begins"
     return case.with_state(disturbed=False).answer("Hold", "NewWindow", message, record=record)
 

@@ -55,6 +55,8 @@ class State(Model):
     """How bold trials have proved to be safe; a breach halves it."""
     trial: Trial | None = None
     advice: Advice | None = None
+    incumbent_seen: Window | None = None
+    """What the last trial saw of the incumbent, which one window alone tells little of."""
     tried: tuple[Point, ...] = ()
     failures: int = 0
     """Trials in a row that found nothing better."""

@@ -82,10 +82,11 @@ def _won(case: Case, trial: Trial, found: Difference, evidence: Evidence) -> Ans
     record = Record(incumbent=case.push(trial.candidate), started_at_s=case.now_s)
     words = case.space.describe(trial.candidate)
     if trial.number is None:
-        case = case.ended(trial, found.mean, confirmed=True, gain=0.0, failures=0)
+        case = case.ended(trial, found.mean, confirmed=True, gain=0.0, failures=0, incumbent_seen=trial.candidate_seen)
         message = f"The starting knobs are better than the incumbent: {words}"
         return case.answer("Restore", "BetterStart", message, record=record, evidence=evidence)
-    case = case.ended(trial, found.mean, gain=case.state.gain + found.mean, failures=0, confirmed=False)
+    gain, seen = case.state.gain + found.mean, trial.candidate_seen
+    case = case.ended(trial, found.mean, gain=gain, failures=0, confirmed=False, incumbent_seen=seen)
     message = f"{words} is better by {found.mean:.3f} (at least {found.low():.3f}): it is the incumbent now"
     return case.answer("Promote", "Better", message, record=record, evidence=evidence)
 
@@ -100,7 +101,7 @@ def _lost(case: Case, trial: Trial, found: Difference) -> Answer:
                 "RollBack", "Confirmed", "The incumbent beats the starting knobs", record=case.back(), evidence=evidence
             )
         record = Record(incumbent=case.push(trial.candidate), started_at_s=case.now_s)
-        case = case.ended(trial, found.mean, confirmed=True, gain=0.0)
+        case = case.ended(trial, found.mean, confirmed=True, gain=0.0, incumbent_seen=trial.candidate_seen)
         message = "The incumbent does not beat the starting knobs beyond noise: they are in force again"
         return case.answer("Restore", "NotBeyondNoise", message, record=record, evidence=evidence)
     case = case.ended(
