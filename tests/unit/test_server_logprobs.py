@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from byte_tokenizer import END, TOKENIZER
 from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent, TokenLogprobs
 from leeway_engine.scheduling.request import FinishReason
 from leeway_engine.server.answers import ChatAnswer, CompletionAnswer
@@ -16,20 +17,6 @@ from leeway_engine.server.requests import ChatBody, CompletionBody
 from leeway_engine.server.stop_strings import StopStrings
 from leeway_engine.server.token_stream import TokenStream
 from pydantic import ValidationError
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-
-def byte_tokenizer() -> Tokenizer:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<end>"])
-    return tokenizer
-
-
-TOKENIZER = byte_tokenizer()
-END = 256
 
 
 def completion(**fields: Any) -> CompletionBody:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from byte_tokenizer import END, TOKENIZER
 from hypothesis import example, given
 from hypothesis import strategies as st
 from leeway_engine.messages import TokenEvent
@@ -12,20 +13,6 @@ from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.generation import Piece, pieces
 from leeway_engine.server.stop_strings import StopStrings
 from leeway_engine.server.token_stream import GenerationError, TokenStream
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-
-def byte_tokenizer() -> Tokenizer:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<end>"])
-    return tokenizer
-
-
-TOKENIZER = byte_tokenizer()
-END = 256
 
 
 def fed(stops: StopStrings, parts: Sequence[str]) -> list[str]:

@@ -30,7 +30,7 @@ class EffectivePriorityRanking(Ranking):
         self._steps: list[tuple[float, int, Request]] = []
         self._serial = count()
 
-    def add(self, request: Request, iteration: int, now_s: float) -> None:  # noqa: ARG002
+    def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Order by points, and look again when its urgency changes."""
         urgency = 0.0
         if request.deadline_s is not None and not request.downgraded:

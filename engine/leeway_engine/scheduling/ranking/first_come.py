@@ -14,7 +14,7 @@ class FirstComeRanking(Ranking):
         """Begin empty."""
         self._queue = RequestHeap()
 
-    def add(self, request: Request, iteration: int, now_s: float) -> None:  # noqa: ARG002
+    def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Order by arrival."""
         self._queue.put(request, request.order)
 
@@ -22,6 +22,6 @@ class FirstComeRanking(Ranking):
         """Let go of a request."""
         self._queue.discard(request)
 
-    def first(self, iteration: int, now_s: float) -> Request | None:  # noqa: ARG002
+    def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the earliest arrival."""
         return self._queue.first()

@@ -20,7 +20,7 @@ class ShortestPromptRanking(Ranking):
         self._settings = settings
         self._queue = RequestHeap()
 
-    def add(self, request: Request, iteration: int, now_s: float) -> None:  # noqa: ARG002
+    def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Order by tokens to prefill and by age."""
         self._queue.put(request, request.pending + self._settings.ageing_tokens * request.arrival_iteration)
 
@@ -28,6 +28,6 @@ class ShortestPromptRanking(Ranking):
         """Let go of a request."""
         self._queue.discard(request)
 
-    def first(self, iteration: int, now_s: float) -> Request | None:  # noqa: ARG002
+    def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the shortest, age considered."""
         return self._queue.first()

@@ -21,7 +21,7 @@ class SkipJoinRanking(Ranking):
         self._settings = settings
         self._levels = [RequestHeap() for _ in range(settings.levels)]
 
-    def add(self, request: Request, iteration: int, now_s: float) -> None:  # noqa: ARG002
+    def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Join a level, or come back to the one that the service so far has led to; earliest first within a level."""
         self._levels[self._level(request)].put(request, iteration)
 
@@ -29,7 +29,7 @@ class SkipJoinRanking(Ranking):
         """Let go of a request."""
         self._levels[request.level].discard(request)
 
-    def first(self, iteration: int, now_s: float) -> Request | None:  # noqa: ARG002
+    def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the first of the highest level that has any, after those who waited too long rose to the top."""
         top = self._levels[0]
         for level in self._levels[1:]:

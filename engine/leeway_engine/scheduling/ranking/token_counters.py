@@ -23,7 +23,7 @@ class TokenCountersRanking(Ranking):
         self._tenants = tenants
         self._queues: dict[Account, RequestHeap] = {}
 
-    def add(self, request: Request, iteration: int, now_s: float) -> None:  # noqa: ARG002
+    def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Queue behind the tenant's earlier arrivals."""
         self._queues.setdefault(request.account, RequestHeap()).put(request, request.order)
 
@@ -34,7 +34,7 @@ class TokenCountersRanking(Ranking):
         if not len(queue):
             del self._queues[request.account]
 
-    def first(self, iteration: int, now_s: float) -> Request | None:  # noqa: ARG002
+    def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the earliest arrival of the least served tenant."""
         account = self._tenants.least_served()
         return None if account is None else self._queues[account].first()
