@@ -24,7 +24,7 @@ demo: setup ## see Leeway at work
 
 test: setup ## run the tests
 	$(PYTHON) -m leeway_cli binaries >/dev/null
-	$(PYTHON) -m pytest $(ARGS)
+	$(PYTHON) -m pytest -n 2 $(ARGS)
 
 lint: setup ## check style, types, layers and generated files
 	$(VENV)/bin/ruff check

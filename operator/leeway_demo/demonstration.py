@@ -125,6 +125,7 @@ class _Demonstration:
         difference = compare(before.met, after.met, again.met)
         restarts = self._cluster.restarts()
         measured = {
+            "prefix_hit_share": self._prefix_hit_share(),
             "knob_changes": self._history.knob_changes,
             "knob_push_ms_p99": self._push_ms_p99(),
             "pod_restarts": sum(count - pods.get(uid, 0) for uid, count in restarts.items())
@@ -157,6 +158,12 @@ class _Demonstration:
                     screen.update(view.live(moment, self._history.decisions, self._objectives, left_s), refresh=True)
                 _wait(future)
         return Phase(title, began_s, future.result(), self._objectives)
+
+    def _prefix_hit_share(self) -> float | None:
+        """Share of the prompt tokens that the pods found computed."""
+        hit, queried = (f"sum(leeway_engine_prefix_{which}_tokens_total)" for which in ("hit", "queried"))
+        found = self._cluster.query(f"{hit} / ({queried} > 0)")
+        return round(found[0][1], 4) if found else None
 
     def _push_ms_p99(self) -> float | None:
         buckets = "sum by (le) (leeway_operator_knob_push_seconds_bucket)"

@@ -31,7 +31,6 @@ def summarize(
         "difference_interval": [round(difference.low, 4), round(difference.high, 4)],
         "goodput_before_rps": round(before.report.met_per_s or 0.0, 3),
         "goodput_after_rps": round(after.report.met_per_s or 0.0, 3),
-        "prefix_hit_share": round(sum(one.request.prefix_hit for one in exchanges) / len(exchanges), 4),
         **measured,
     }
 

@@ -8,6 +8,9 @@ from leeway_standalone.errors import StandaloneError
 
 MEMORY_NEEDED_BYTES = 1_500_000_000
 DISK_NEEDED_BYTES = 1_000_000_000
+MOST_SOCKET_PATH_BYTES = 107
+LONGEST_SOCKET = "node/kubelet/pod-resources/4294967295"
+"""Of all Unix sockets below the state directory, the one with the longest path; the kubelet makes it."""
 
 
 def check_machine(state_root: Path) -> None:
@@ -17,8 +20,20 @@ def check_machine(state_root: Path) -> None:
             "A standalone needs Linux: its processes live in Linux namespaces. On another system use a Linux virtual "
             "machine, or install Leeway's chart into a cluster."
         )
+    check_path(state_root)
     check_memory(Path("/proc/meminfo").read_text())
     check_disk(state_root)
+
+
+def check_path(state_root: Path) -> None:
+    """Raise when Unix sockets below the state directory could not be opened."""
+    most = MOST_SOCKET_PATH_BYTES - len(f"/{LONGEST_SOCKET}")
+    length = len(os.fsencode(state_root))
+    if length > most:
+        raise StandaloneError(
+            f"The state directory's path {state_root} has {length} bytes; Unix sockets below it can be opened only if "
+            f"it has {most} at most. Name a shorter one with --state."
+        )
 
 
 def check_memory(meminfo: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from leeway_standalone.errors import StandaloneError
-from leeway_standalone.machine import check_disk, check_machine, check_memory
+from leeway_standalone.machine import check_disk, check_machine, check_memory, check_path
 from leeway_standalone.state import Launch, Ports, StateDirectory, default_directory
 
 Statvfs = namedtuple("Statvfs", "f_bavail f_frsize")
@@ -23,6 +23,12 @@ def test_a_full_disk_is_said_with_the_way_out(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "statvfs", lambda _: Statvfs(100, 4096))
     with pytest.raises(StandaloneError, match=r"Disk full.*--state"):
         check_disk(tmp_path)
+
+
+def test_a_path_too_long_for_sockets_is_named() -> None:
+    check_path(Path("/" + 68 * "a"))
+    with pytest.raises(StandaloneError, match=r"70 bytes.*69 at most.*--state"):
+        check_path(Path("/" + 69 * "a"))
 
 
 def test_other_systems_are_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,8 +47,8 @@ def test_install_upgrade_rollback_uninstall(cluster: Cluster, namespace: str) ->
     eventually(lambda: not owned(cluster, "team"), what="nothing left of the release")
 
 
-def test_uninstall_takes_the_crd_only_when_told_to(tmp_path: Path) -> None:
-    with Cluster.running(tmp_path / "own") as cluster:
+def test_uninstall_takes_the_crd_only_when_told_to(place: Path) -> None:
+    with Cluster.running(place) as cluster:
         cluster.helm("uninstall", "leeway", "-n", "leeway-system", "--wait")
         eventually(lambda: not owned(cluster, "leeway"), what="nothing left but the CRD")
         assert cluster.kubectl("get", "crd", CRD, check=False).returncode == 0

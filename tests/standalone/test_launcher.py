@@ -57,9 +57,9 @@ def is_listening(port: int) -> bool:
 
 
 @pytest.fixture
-def second(tmp_path: Path) -> Iterator[Standalone]:
+def second(place: Path) -> Iterator[Standalone]:
     """A standalone of the test's own, not yet started."""
-    standalone = Standalone(tmp_path / "second")
+    standalone = Standalone(place)
     yield standalone
     standalone.stop()
 
@@ -129,27 +129,27 @@ def test_it_runs_without_root() -> None:
     assert not any(traces(root).values())
 
 
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(place: Path) -> None:
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        refused = leeway("up", "--state", str(tmp_path), "--api-port", str(port))
+        refused = leeway("up", "--state", str(place), "--api-port", str(port))
     assert refused.returncode == 1
     assert f"Port {port}" in refused.stderr
     assert "--api-port" in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert not any(traces(tmp_path).values())
+    assert not any(traces(place).values())
 
 
-def test_a_component_that_dies_shows_its_last_lines(tmp_path: Path) -> None:
+def test_a_component_that_dies_shows_its_last_lines(place: Path, tmp_path: Path) -> None:
     broken = tmp_path / "etcd"
     broken.write_text("#!/bin/sh\necho the disk is made of cheese\nexit 4\n")
     broken.chmod(0o755)
     with pytest.raises(Exception, match=r"(?s)etcd ended with exit code 4.*made of cheese"):
-        Standalone(tmp_path / "state").start(ports=ANY_PORTS, binaries={**ensure(ALL), "etcd": broken})
-    assert StateDirectory(tmp_path / "state").running() is None
-    assert not any(traces(tmp_path / "state").values())
+        Standalone(place).start(ports=ANY_PORTS, binaries={**ensure(ALL), "etcd": broken})
+    assert StateDirectory(place).running() is None
+    assert not any(traces(place).values())
 
 
 def test_forbidden_user_namespaces_are_explained(tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_down_and_status_without_a_standalone(tmp_path: Path) -> None:
     assert (status.returncode, "leeway up" in status.stdout) == (1, True)
 
 
-def test_ports_that_were_free_are_kept(tmp_path: Path) -> None:
-    state = StateDirectory(tmp_path)
+def test_ports_that_were_free_are_kept(place: Path) -> None:
+    state = StateDirectory(place)
     state.create()
     assert state.remembered_ports() is None
-    (tmp_path / "ports.json").write_text('{"api": 1, "gateway": 2, "prometheus": 3}')
+    (place / "ports.json").write_text('{"api": 1, "gateway": 2, "prometheus": 3}')
     assert state.remembered_ports() == Ports(1, 2, 3)

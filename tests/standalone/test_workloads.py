@@ -221,8 +221,8 @@ def test_a_rolling_update_drops_no_request(cluster: Cluster, namespace: str) -> 
         "    try:\n"
         "        urllib.request.urlopen('http://web/', timeout=5).read(); good += 1\n"
         "    except OSError as error:\n"
-        "        bad += 1; print('bad', error, flush=True)\n"
-        "    if good % 20 == 0: print('good', good, bad, flush=True)\n"
+        "        if good: bad += 1; print('bad', error, flush=True)\n"  # Before that the rules are still being written.
+        "    if good and good % 20 == 0: print('good', good, bad, flush=True)\n"
         "    time.sleep(0.02)\n"
     )
     cluster.apply(service("web"), deployment, namespace=namespace)
