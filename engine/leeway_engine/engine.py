@@ -16,9 +16,10 @@ from leeway_engine.model.kv_cache import KvCache
 from leeway_engine.runner import Drawn, ModelRunner
 from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.debts import Debts
 from leeway_engine.scheduling.move import Way
 from leeway_engine.scheduling.plan import Plan
-from leeway_engine.scheduling.request import Request, RequestRejected
+from leeway_engine.scheduling.request import PHASES, Request, RequestRejected, State
 from leeway_engine.scheduling.scheduler import Scheduler
 
 
@@ -74,9 +75,11 @@ class Engine:
         self._runner = ModelRunner(decoder, choose_kernels(decoder, options.kernels), self._cache, self._rows)
         self._options = options
         self._generations: dict[Request, _Generation] = {}
-        self._prefill_tokens = self._decode_tokens = self._preemptions = 0
+        self._prefill_tokens = self._decode_tokens = self._preemptions = self._preemptions_by_swap = 0
         self._moved: Counter[Way] = Counter()
         self._last = Iteration()
+        self._debts = Debts()
+        self._tenant_debts: dict[str, float] = {}
         self._busy_since_s: float | None = None
 
     @property
@@ -125,6 +128,11 @@ class Engine:
         if request := self._scheduler.cancel(request_id):
             self._forget(request)
 
+    def stop(self, request_id: str) -> None:
+        """End a request at once whose output is complete, as `cancel` does."""
+        if request := self._scheduler.stop(request_id):
+            self._forget(request)
+
     def set_knobs(self, knobs: PodKnobs) -> KnobsReply:
         """Take knobs for the next planned iteration, or change nothing and say why in the reply."""
         return self._scheduler.accept(knobs)
@@ -160,6 +168,9 @@ class Engine:
     def stats(self) -> EngineStats:
         """A reading for the metrics."""
         scheduler = self._scheduler
+        now_s = self._clock()
+        if self._debts.due(now_s) or not self.has_work:
+            self._tenant_debts = self._debts.read(scheduler.tenants.debts(), now_s)
         return EngineStats(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
@@ -177,6 +188,10 @@ class Engine:
             swapped_out_blocks=self._moved[Way.OUT],
             swapped_in_blocks=self._moved[Way.IN],
             swap_blocks_used=scheduler.kv.host.total - scheduler.kv.host.free,
+            preemptions_by_swap=self._preemptions_by_swap,
+            cancels={phase: scheduler.cancels[phase] for phase in PHASES},
+            cancelled_tokens=scheduler.cancelled_tokens,
+            tenant_debts=self._tenant_debts,
         )
 
     def _move(self, plan: Plan) -> None:
@@ -228,9 +243,14 @@ class Engine:
             preempted=len(plan.preempted),
             knobs_generation=plan.knobs.generation,
             predicted_s=plan.predicted_s,
+            path=self._runner.path if plan.tokens else "",
+            chunks=tuple(chunk.tokens for chunk in plan.prefills),
+            partial_prefills=sum(chunk.request.state is State.PREFILLING for chunk in plan.prefills),
+            queue_delays_s=tuple(started_s - r.arrival_s for r in plan.admitted if r.admissions == 1),
         )
         self._scheduler.observe(plan, self._last.seconds)
         self._busy_since_s = ended_s if self.has_work else None
         self._prefill_tokens += self._last.prefill_tokens
         self._decode_tokens += self._last.decode_tokens
         self._preemptions += self._last.preempted
+        self._preemptions_by_swap += len(plan.swapped_out)

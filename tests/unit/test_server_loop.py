@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,18 @@ import pytest
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 from leeway_engine.messages import EngineStats, GenerationRequest, TokenEvent
 from leeway_engine.scheduling.request import FinishReason, RequestRejected
-from leeway_engine.server.channel import Add, Cancel, FromLoop, LoopChannel, Rejected, Stepped, ToLoop, Wake, frame
+from leeway_engine.server.channel import (
+    Add,
+    Cancel,
+    FromLoop,
+    LoopChannel,
+    Rejected,
+    Stepped,
+    Stop,
+    ToLoop,
+    Wake,
+    frame,
+)
 from leeway_engine.server.knobs_answer import KnobsAnswer
 from leeway_engine.server.loop import Loop
 from leeway_engine.server.register import Register
@@ -30,6 +42,7 @@ class CountingEngine:
     def __init__(self) -> None:
         self.left: dict[str, int] = {}
         self.late: list[str] = []
+        self.stopped: list[str] = []
         self.accepted = self.enforced = knobs(1)
         self.steps = 0
         self.begun = threading.Semaphore(0)
@@ -47,6 +60,10 @@ class CountingEngine:
 
     def cancel(self, request_id: str) -> None:
         self.left.pop(request_id, None)
+
+    def stop(self, request_id: str) -> None:
+        self.stopped.append(request_id)
+        self.cancel(request_id)
 
     def set_knobs(self, new: PodKnobs) -> KnobsReply:
         self.accepted = new
@@ -185,6 +202,28 @@ def test_a_cancel_takes_effect_before_the_next_step_and_shows_without_one() -> N
         message = side.receive()
         assert isinstance(message, Stepped)
         assert (message.stats.running, side.engine.steps) == (0, 1)
+
+
+def test_how_late_a_cancel_was_heard_is_told_once() -> None:
+    with running_loop() as side:
+        side.send(add("a", 100), add("b", 100))
+        assert side.engine.begun.acquire(timeout=20)
+        side.send(Cancel("a", time.monotonic() - 5.0), Cancel("unknown"))
+        assert side.step().cancel_delays_s == []
+        (delay_s,) = side.step().cancel_delays_s
+        assert 5.0 <= delay_s < 60.0
+        assert side.step().cancel_delays_s == []
+
+
+def test_a_request_that_ended_with_a_stop_string_is_stopped_and_not_cancelled() -> None:
+    with running_loop() as side:
+        side.send(add("a", 100))
+        assert side.engine.begun.acquire(timeout=20)
+        side.send(Stop("a"))
+        side.step()
+        message = side.receive()
+        assert isinstance(message, Stepped)
+        assert (message.stats.running, side.engine.stopped, message.cancel_delays_s) == (0, ["a"], [])
 
 
 def test_knobs_written_during_a_step_hold_for_the_next_one_and_the_last_write_wins() -> None:

@@ -30,6 +30,10 @@ class Plan:
     """Requests that hold blocks from this iteration on."""
     preempted: list[Request] = field(default_factory=list)
     """Requests that lost their blocks; they will be swapped in again or computed again."""
+    swapped_out: list[Request] = field(default_factory=list)
+    """Those of the preempted whose computed tokens go to host memory."""
+    swapped_in: list[Request] = field(default_factory=list)
+    """Those of the admitted whose computed tokens come from host memory."""
     rejected: list[Request] = field(default_factory=list)
     """Requests that ended before their first token, as their deadline cannot be met here."""
     grown: list[Request] = field(default_factory=list)

@@ -27,6 +27,9 @@ class FinishReason(StrEnum):
     REJECTED = "rejected"
 
 
+PHASES = ("waiting", "prefilling", "decoding", "preempted", "swapped", "tool_wait")
+"""Where a request that has not ended can be, as `Request.phase` names it."""
+
 LEGAL_TRANSITIONS = frozenset(
     {
         (State.WAITING, State.PREFILLING),
@@ -125,6 +128,11 @@ class Request:
     def pending(self) -> int:
         """Known tokens that are not in KV yet: 1 in decoding, the rest of the prefill before it."""
         return self.prompt_tokens + self.generated - self.computed
+
+    @property
+    def phase(self) -> str:
+        """Where it is, in a word for people: its state, or `swapped` while host memory keeps what was computed."""
+        return "swapped" if self.swapped else self.state.value
 
     @property
     def service(self) -> int:

@@ -1,6 +1,6 @@
 """Decides what each iteration runs: decodes first, then started prefills, then admissions."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
 from heapq import nsmallest
 from math import inf
@@ -44,6 +44,10 @@ class Scheduler:
         self.parked: dict[str, Request] = {}
         """Requests that wait for a tool."""
         self.iterations = 0
+        self.cancels: Counter[str] = Counter()
+        """Requests that were cancelled, by the phase that they were in."""
+        self.cancelled_tokens = 0
+        """Tokens that had been computed for them."""
         self.predictor = Predictor()
         self.tenants = Tenants(knobs.policies.tenancy)
         self._lengths = OutputLengths()
@@ -120,7 +124,16 @@ class Scheduler:
 
     def cancel(self, request_id: str) -> Request | None:
         """End a request and free its blocks; None if it is not here (any more)."""
-        return self._end(request_id, FinishReason.CANCEL)
+        request = self._find(request_id)
+        if request is not None:
+            self.cancels[request.phase] += 1
+            self.cancelled_tokens += request.service
+            self._finish(request, FinishReason.CANCEL)
+        return request
+
+    def stop(self, request_id: str) -> Request | None:
+        """End a request whose output is complete, as `cancel` does."""
+        return self._end(request_id, FinishReason.STOP)
 
     def fail(self, request_id: str) -> Request | None:
         """End a request that cannot go on, as `cancel` does."""
@@ -330,6 +343,7 @@ class Scheduler:
         plan.preempted.append(request)
         if remedy is Remedy.SWAP:
             plan.moves += self.kv.swap_out(request)
+            plan.swapped_out.append(request)
         else:
             self.kv.drop(request)
         self._leave_running(request)
@@ -383,6 +397,8 @@ class Scheduler:
         self.tenants.admitted(request)
         request.move_to(State.PREFILLING)
         request.admitted_iteration = self.iterations
+        if request.swapped:
+            plan.swapped_in.append(request)
         plan.moves += self.kv.admit(request, self.enforced.policies.growth)
         self.running[request.request_id] = request
         plan.admitted.append(request)
@@ -418,10 +434,13 @@ class Scheduler:
             request.move_to(State.DECODING)
 
     def _end(self, request_id: str, reason: FinishReason) -> Request | None:
-        request = self.running.get(request_id) or self.waiting.get(request_id) or self.parked.get(request_id)
+        request = self._find(request_id)
         if request is not None:
             self._finish(request, reason)
         return request
+
+    def _find(self, request_id: str) -> Request | None:
+        return self.running.get(request_id) or self.waiting.get(request_id) or self.parked.get(request_id)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         if request.request_id in self.running:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from aiohttp import ClientConnectionResetError, web
+from aiohttp.typedefs import Handler
 from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
 
 from leeway_engine.messages import GenerationRequest, Sampling
@@ -17,10 +18,11 @@ from leeway_engine.server.budget import deadline_s
 from leeway_engine.server.config import ServerConfig
 from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.engine_process import EngineProcess
-from leeway_engine.server.errors import ApiError, answer_errors, api_error, error_body
+from leeway_engine.server.errors import ApiError, answer_errors, api_error, error_body, rejection_code
 from leeway_engine.server.generation import Piece, pieces
 from leeway_engine.server.logprobs import ChatLogprobs, CompletionLogprobs
-from leeway_engine.server.metrics import ServerMetrics
+from leeway_engine.server.metrics.request_record import RequestRecord
+from leeway_engine.server.metrics.server_metrics import ServerMetrics
 from leeway_engine.server.requests import ChatBody, CompletionBody, GenerationBody
 from leeway_engine.server.stop_strings import StopStrings
 from leeway_engine.server.tokenizer import TextModel
@@ -51,8 +53,8 @@ class Api:
             [
                 web.get("/v1/models", self._models),
                 web.get("/v1/models/{model:.+}", self._model),
-                web.post("/v1/completions", self._completions),
-                web.post("/v1/chat/completions", self._chat_completions),
+                web.post("/v1/completions", self._counted(self._completions)),
+                web.post("/v1/chat/completions", self._counted(self._chat_completions)),
             ]
         )
         return app
@@ -77,6 +79,20 @@ class Api:
             "owned_by": "leeway",
             "max_model_len": self._engine.max_request_tokens,
         }
+
+    def _counted(self, handler: Handler) -> Handler:
+        """Count what comes, and what of it is refused; refusals come before any of the answer was sent."""
+
+        async def count(request: web.Request) -> web.StreamResponse:
+            self._metrics.requests.arrivals.inc()
+            try:
+                return await handler(request)
+            except Exception as error:
+                if (code := rejection_code(error)) is not None:
+                    self._metrics.requests.rejected(code)
+                raise
+
+        return count
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         body = await self._parse(request, CompletionBody)
@@ -133,9 +149,10 @@ class Api:
             cache_salt=body.cache_salt or "",
             deadline_s=deadline_s(request.headers.get(BUDGET_HEADER), arrival_s),
         )
-        with self._engine.stream(generation) as stream:
+        record = RequestRecord(self._metrics.requests, arrival_s)
+        with self._engine.stream(generation, record.tokens) as stream:
             text = pieces(stream, Detokenizer(self._text.tokenizer), StopStrings(body.stop or ()))
-            async with aclosing(self._metrics.observed(text, generation.arrival_s)) as source:
+            async with aclosing(record.observed(text)) as source:
                 if body.stream:
                     usage = body.stream_options is not None and body.stream_options.include_usage
                     return await self._stream(request, source, answer, usage)

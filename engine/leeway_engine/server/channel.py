@@ -23,6 +23,14 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     """To the loop: nobody waits for this request any more."""
 
     request_id: str
+    since_s: float | None = None
+    """When that was noticed, on the clock of the requests' arrivals; None if that is of no interest."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """To the loop: what this request has put out is all that is wanted, as it ends with a stop string."""
+
+    request_id: str
 
 
 class Wake(msgspec.Struct, frozen=True, tag=True):
@@ -51,9 +59,11 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
 
     events: list[TokenEvent]
     stats: EngineStats
+    cancel_delays_s: list[float] = []
+    """Of each cancel since the last message, how long after it was noticed the scheduler heard of it."""
 
 
-ToLoop = Add | Cancel | Wake
+ToLoop = Add | Cancel | Stop | Wake
 FromLoop = Booted | Rejected | Stepped
 
 _decode_to_loop = msgspec.msgpack.Decoder(ToLoop).decode

@@ -4,11 +4,23 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from leeway_engine.messages import GenerationRequest
-from leeway_engine.server.channel import Add, Booted, Cancel, Rejected, Stepped, ToLoop, Wake, frame, read_from_loop
+from leeway_engine.messages import GenerationRequest, TokenEvent
+from leeway_engine.server.channel import (
+    Add,
+    Booted,
+    Cancel,
+    Rejected,
+    Stepped,
+    Stop,
+    ToLoop,
+    Wake,
+    frame,
+    read_from_loop,
+)
 from leeway_engine.server.register import Register
 from leeway_engine.server.token_stream import GenerationError, TokenStream
 
@@ -54,9 +66,11 @@ class EngineProcess:
         return len(self._streams)
 
     @contextmanager
-    def stream(self, request: GenerationRequest) -> Iterator[TokenStream]:
-        """Give the loop a request; on leaving, one that has not ended is cancelled."""
-        stream = self._streams[request.request_id] = TokenStream()
+    def stream(
+        self, request: GenerationRequest, on_tokens: Callable[[TokenEvent], None] | None = None
+    ) -> Iterator[TokenStream]:
+        """Give the loop a request; on leaving, one that has not ended is cancelled. `on_tokens` is told of tokens."""
+        stream = self._streams[request.request_id] = TokenStream(on_tokens)
         self.idle.clear()
         try:
             if self.died.is_set():
@@ -68,8 +82,10 @@ class EngineProcess:
             del self._streams[request.request_id]
             if not self._streams:
                 self.idle.set()
-            if not stream.ended:
-                self._send(Cancel(request.request_id))
+            if not stream.ended and stream.complete:
+                self._send(Stop(request.request_id))
+            elif not stream.ended:
+                self._send(Cancel(request.request_id, time.monotonic()))
 
     def wake(self) -> None:
         """Have an idle loop look at its knobs."""

@@ -36,6 +36,7 @@ async def pieces(stream: TokenStream, detokenizer: Detokenizer, stops: StopStrin
             finished = stops.found or event.finish_reason is not None
             if finished:
                 break
+        stream.complete = stops.found
         if text or finished:
             reason = "stop" if stops.found else event.finish_reason
             yield Piece(text, reason, event.prompt_tokens, event.output_tokens, tuple(logprobs), event.cached_tokens)

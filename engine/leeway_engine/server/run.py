@@ -15,7 +15,7 @@ from leeway_engine.server.config import EngineConfig, ServerConfig
 from leeway_engine.server.engine_process import EngineProcess
 from leeway_engine.server.knobs_api import knobs_application, read_token
 from leeway_engine.server.live_knobs import LiveKnobs
-from leeway_engine.server.metrics import ServerMetrics
+from leeway_engine.server.metrics.server_metrics import ServerMetrics
 from leeway_engine.server.tokenizer import TextModel
 
 FLUSH_S = 5.0
