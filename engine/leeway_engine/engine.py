@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 
 from leeway_engine.batch_rows import BatchRows
+from leeway_engine.event_recorder import EventRecorder
 from leeway_engine.kernels.choice import KernelMode, choose_kernels
 from leeway_engine.messages import EngineStats, GenerationRequest, Iteration, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kv_cache import KvCache
+from leeway_engine.request_event import RequestEvent
 from leeway_engine.runner import Drawn, ModelRunner
 from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
@@ -40,6 +42,8 @@ class EngineOptions:
     model: str = ""
     """Name of the weights and their type, of which the KV of a prompt is made."""
     kernels: KernelMode = "auto"
+    event_share: float = 0.0
+    """Share of the requests whose events are recorded."""
 
 
 @dataclass(slots=True)
@@ -78,6 +82,7 @@ class Engine:
         self._prefill_tokens = self._decode_tokens = self._preemptions = self._preemptions_by_swap = 0
         self._moved: Counter[Way] = Counter()
         self._last = Iteration()
+        self._recorder = EventRecorder(options.event_share)
         self._debts = Debts()
         self._tenant_debts: dict[str, float] = {}
         self._busy_since_s: float | None = None
@@ -89,6 +94,13 @@ class Engine:
 
     def add(self, request: GenerationRequest) -> None:
         """Queue a request, or raise RequestRejected if it can never be served, or not now."""
+        try:
+            self._recorder.arrived(self._queue(request))
+        except RequestRejected as error:
+            self._recorder.refused(request, error.code)
+            raise
+
+    def _queue(self, request: GenerationRequest) -> Request:
         prompt = list(request.prompt_token_ids)
         if not prompt or min(prompt) < 0 or max(prompt) >= self.vocabulary:
             raise RequestRejected(
@@ -118,10 +130,12 @@ class Engine:
             priority=request.priority,
             deadline_s=request.deadline_s,
             keys=keys,
+            traced=self._recorder.traces(request.request_id),
         )
         seed = request.sampling.seed
         seed = secrets.randbits(64) if seed is None else seed % 2**64
         self._generations[scheduled] = _Generation(request, prompt, seed, space)
+        return scheduled
 
     def cancel(self, request_id: str) -> None:
         """End a request at once and free what it holds; unknown or ended ones are ignored."""
@@ -161,9 +175,14 @@ class Engine:
             if token.token_id in self._generations[token.request].request.stop_token_ids
         }
         self._scheduler.complete(plan, stopped)
+        self._recorder.ran(plan, self._scheduler.pool.free, self._clock() - started_s)
         events += [self._event(token) for token in drawn]
         self._observe(plan, started_s)
         return events
+
+    def take_events(self) -> list[RequestEvent]:
+        """Return the events of traced requests since the last call."""
+        return self._recorder.take()
 
     def stats(self) -> EngineStats:
         """A reading for the metrics."""
@@ -230,6 +249,7 @@ class Engine:
         return TokenEvent(request.request_id, (), request.finish_reason, request.prompt_tokens, request.generated)
 
     def _forget(self, request: Request) -> None:
+        self._recorder.ended(request)
         del self._generations[request]
         self._rows.leave(request)
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 from leeway_engine.messages import EngineStats, GenerationRequest, TokenEvent
+from leeway_engine.request_event import RequestEvent
 from leeway_engine.scheduling.request import FinishReason, RequestRejected
 from leeway_engine.server.channel import (
     Add,
@@ -43,6 +44,7 @@ class CountingEngine:
         self.left: dict[str, int] = {}
         self.late: list[str] = []
         self.stopped: list[str] = []
+        self.events: list[RequestEvent] = []
         self.accepted = self.enforced = knobs(1)
         self.steps = 0
         self.begun = threading.Semaphore(0)
@@ -56,6 +58,7 @@ class CountingEngine:
         if request.max_tokens > 1_000_000:
             raise RequestRejected("kv_exceeded", "too long")
         self.left[request.request_id] = request.max_tokens
+        self.events.append(RequestEvent(1.0, request.request_id, "arrived", "waiting", 2, request.max_tokens))
         self.late += [request.request_id] * (request.deadline_s is not None)
 
     def cancel(self, request_id: str) -> None:
@@ -87,6 +90,10 @@ class CountingEngine:
             events.append(TokenEvent(request_id, (65,), FinishReason.LENGTH if over else None, 1, 1))
             if over:
                 del self.left[request_id]
+        return events
+
+    def take_events(self) -> list[RequestEvent]:
+        events, self.events = self.events, []
         return events
 
     def stats(self) -> EngineStats:
@@ -172,6 +179,13 @@ def test_requests_get_their_tokens_and_end() -> None:
         side.send(add("a", 2))
         first, second = side.step(), side.step()
     assert [event.finish_reason for event in (*first.events, *second.events)] == [None, FinishReason.LENGTH]
+
+
+def test_what_happened_to_requests_is_handed_over_once_beside_the_tokens() -> None:
+    with running_loop() as side:
+        side.send(add("a", 2))
+        first, second = side.step(), side.step()
+    assert (first.log, second.log) == ([RequestEvent(1.0, "a", "arrived", "waiting", 2, 2)], [])
 
 
 def test_a_refused_request_is_told_so_and_others_go_on() -> None:

@@ -43,6 +43,8 @@ class Plan:
     load: Load = field(default_factory=Load)
     predicted_s: float = 0.0
     """Predicted duration; 0 before there is a prediction."""
+    reasons: dict[Request, str] = field(default_factory=dict)
+    """Why each traced request was chosen to be admitted or prefilled."""
     repeats: bool = False
     """Whether the next iteration would be planned the same, but for growth, ends and ends of prefills."""
 

@@ -82,6 +82,8 @@ class Request:
     """Time, on the clock of `arrival_s`, by which the last token is due."""
     downgraded: bool = False
     """Its deadline is given up: it is served as if it had neither deadline, class nor priority."""
+    traced: bool = False
+    """Whether plans say why they chose it."""
     state: State = State.WAITING
     finish_reason: FinishReason | None = None
     generated: int = 0

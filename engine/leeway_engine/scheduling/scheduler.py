@@ -84,11 +84,12 @@ class Scheduler:
         priority: int = 0,
         deadline_s: float | None = None,
         keys: list[bytes] | None = None,
+        traced: bool = False,
     ) -> Request:
         """Queue a request, or raise RequestRejected if it could not run even alone or admission turns it away.
 
         `keys` are those of the full blocks of its prompt; the caller appends those of the output to `Request.keys`.
-        Without, no prefix is found and none published.
+        Without, no prefix is found and none published. Plans say why they chose a traced request.
         """
         if request_id in self.running or request_id in self.waiting or request_id in self.parked:
             raise RequestRejected("duplicate_id", f"a request {request_id} is already here")
@@ -113,6 +114,7 @@ class Scheduler:
             unpaid=prompt_tokens,
             expected_tokens=prompt_tokens + expected,
             keys=keys,
+            traced=traced,
         )
         self._expected_tokens += request.expected_tokens
         self._now_s = max(self._now_s, arrival_s)
@@ -368,7 +370,15 @@ class Scheduler:
         for request in started:
             if room.full:
                 break
+            if request.traced:
+                plan.reasons[request] = self._started_reason(request)
             self._plan_chunk(plan, room, request, room.chunk(request))
+
+    def _started_reason(self, request: Request) -> str:
+        protection = self.enforced.policies.protection
+        iterations = self.iterations - request.admitted_iteration
+        boosted = protection is not None and iterations >= protection.boost_iterations
+        return f"boost after {iterations} iterations" if boosted else "started"
 
     def _plan_admissions(self, plan: Plan, room: PrefillRoom) -> bool:
         """Admit as many as go; returns whether the first in the queue was kept out for itself, so another might go."""
@@ -393,6 +403,8 @@ class Scheduler:
         return self.kv.fits(request, self.enforced.policies.growth, running)
 
     def _admit(self, plan: Plan, request: Request) -> None:
+        if request.traced:
+            plan.reasons[request] = self._queue.reason(request, self.iterations)
         self._queue.remove(request)
         self.tenants.admitted(request)
         request.move_to(State.PREFILLING)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -21,6 +20,7 @@ from leeway_engine.server.engine_process import EngineProcess
 from leeway_engine.server.errors import ApiError, answer_errors, api_error, error_body, rejection_code
 from leeway_engine.server.generation import Piece, pieces
 from leeway_engine.server.logprobs import ChatLogprobs, CompletionLogprobs
+from leeway_engine.server.loop_watch import LoopWatch
 from leeway_engine.server.metrics.request_record import RequestRecord
 from leeway_engine.server.metrics.server_metrics import ServerMetrics
 from leeway_engine.server.requests import ChatBody, CompletionBody, GenerationBody
@@ -45,6 +45,7 @@ class Api:
         self._created = int(time.time())
         self.draining = False
         """Set when the pod is to stop: what runs goes on, and nothing new is taken."""
+        self.watch = LoopWatch(engine, config.unready_after_s, config.kill_after_s, metrics.stalled)
 
     def application(self) -> web.Application:
         """Return the application with all of the API's routes."""
@@ -60,9 +61,13 @@ class Api:
         return app
 
     @property
-    def ready(self) -> bool:
-        """Whether new requests are taken."""
-        return self._engine.ready.is_set() and not self.draining
+    def unready(self) -> str | None:
+        """Why no new requests are taken; None if they are."""
+        if self._engine.died.is_set():
+            return "the engine loop died"
+        if not self._engine.ready.is_set():
+            return "the model is being loaded"
+        return "the pod is stopping" if self.draining else self.watch.reason
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [self._card()]})
@@ -110,8 +115,8 @@ class Api:
         return await self._answer(request, body, prompt, limit, ChatAnswer(body.model, logprobs))
 
     async def _parse(self, request: web.Request, kind: type[Body]) -> Body:
-        if not self.ready:
-            raise ApiError(503, "this pod takes no requests now; send it again", code="not_ready")
+        if why := self.unready:
+            raise ApiError(503, f"this pod takes no requests now ({why}); send it again", code="not_ready")
         if self._engine.requests >= self._config.max_requests:
             raise ApiError(503, f"this pod already holds {self._config.max_requests} requests", code="queue_full")
         body = kind.model_validate_json(await request.read())
@@ -138,7 +143,7 @@ class Api:
     ) -> web.StreamResponse:
         arrival_s = time.monotonic()
         generation = GenerationRequest(
-            request_id=uuid.uuid4().hex,
+            request_id=answer.id,
             prompt_token_ids=prompt,
             max_tokens=limit,
             sampling=sampling_of(body),

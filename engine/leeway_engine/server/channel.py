@@ -8,6 +8,7 @@ import struct
 import msgspec
 
 from leeway_engine.messages import EngineStats, GenerationRequest, TokenEvent
+from leeway_engine.request_event import RequestEvent
 
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
@@ -61,6 +62,8 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
     stats: EngineStats
     cancel_delays_s: list[float] = []
     """Of each cancel since the last message, how long after it was noticed the scheduler heard of it."""
+    log: list[RequestEvent] = []
+    """What happened to traced requests since the last message."""
 
 
 ToLoop = Add | Cancel | Stop | Wake

@@ -23,6 +23,7 @@ from leeway_engine.server.channel import (
 )
 from leeway_engine.server.register import Register
 from leeway_engine.server.token_stream import GenerationError, TokenStream
+from leeway_engine.server.watchdog import Progress
 
 
 class EngineProcess:
@@ -42,6 +43,7 @@ class EngineProcess:
         self.idle.set()
         self._on_step = on_step
         self._streams: dict[str, TokenStream] = {}
+        self._heard = Progress()
 
     async def start(self, engine_config: str) -> None:
         """Start the loop's process with the engine's configuration as JSON."""
@@ -64,6 +66,10 @@ class EngineProcess:
     def requests(self) -> int:
         """Requests that wait or run."""
         return len(self._streams)
+
+    def progress(self) -> Progress:
+        """What the loop has done and has in hand; an answer that only its client still has to take is not in hand."""
+        return self._heard._replace(in_flight=sum(not stream.ended for stream in self._streams.values()))
 
     @contextmanager
     def stream(
@@ -91,6 +97,10 @@ class EngineProcess:
         """Have an idle loop look at its knobs."""
         self._send(Wake())
 
+    def kill(self) -> None:
+        """End a loop that does not answer; `died` is set as soon as it is gone."""
+        self._process.kill()
+
     async def stop(self) -> int:
         """End the loop and return its exit code."""
         self._writer.close()
@@ -110,11 +120,15 @@ class EngineProcess:
         try:
             while True:
                 message = await read_from_loop(reader)
+                self._heard = self._heard._replace(messages=self._heard.messages + 1)
                 match message:
                     case Stepped():
                         for event in message.events:
                             if stream := self._streams.get(event.request_id):
                                 stream.put(event)
+                        stats = message.stats
+                        tokens = stats.prefill_tokens + stats.decode_tokens
+                        self._heard = self._heard._replace(iterations=stats.iterations, tokens=tokens)
                         self._on_step(message)
                     case Rejected(request_id, code, text, retry_after_s):
                         if stream := self._streams.get(request_id):

@@ -86,7 +86,8 @@ class Loop:
         return bool(messages)
 
     def _tell(self, events: list[TokenEvent]) -> None:
-        self._channel.send(Stepped(events, self._engine.stats(), self._cancel_delays_s))
+        engine = self._engine
+        self._channel.send(Stepped(events, engine.stats(), self._cancel_delays_s, engine.take_events()))
         self._cancel_delays_s = []
 
     def _take_knobs(self) -> None:
@@ -157,6 +158,7 @@ def load_engine(config: EngineConfig) -> Engine:
         config.swap_blocks,
         model=f"{config.model.name}:{config.dtype}",
         kernels=config.kernels,
+        event_share=config.event_share,
     )
     return Engine(decoder, options)
 
@@ -166,6 +168,7 @@ def warm_up(engine: Engine) -> None:
     engine.add(GenerationRequest("warm-up", prompt_token_ids=(0,), max_tokens=2))
     while engine.has_work:
         engine.step()
+    engine.take_events()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from leeway_engine.server.channel import Stepped
 from leeway_engine.server.metrics.engine_reading import EngineReading
+from leeway_engine.server.metrics.event_log_metrics import EventLogMetrics
 from leeway_engine.server.metrics.iteration_metrics import IterationMetrics
 from leeway_engine.server.metrics.request_metrics import RequestMetrics
 from leeway_engine.server.metrics.series import Series
@@ -21,6 +22,8 @@ class ServerMetrics:
         self.knobs_generation = series.gauge(
             "knobs_generation", "Generation of the knobs", "state", ("accepted", "enforced")
         )
+        self.stalled = series.gauge("stalled", "1 while requests are in flight and the engine has long done nothing")
+        self.event_log = EventLogMetrics(series)
         self._iterations = IterationMetrics(series)
         self._reading = EngineReading()
         self.registry.register(self._reading)
