@@ -116,7 +116,7 @@ class EventRecorder:
                 request.prompt_tokens,
                 request.max_tokens,
                 output_tokens=request.generated,
-                prefilled_tokens=request.computed,
+                computed_tokens=request.computed,
                 remaining_tokens=0 if phase == "decoding" else request.pending,
                 slo_class=request.slo_class,
                 prefix=request.keys[0][:_PREFIX_BYTES].hex() if request.keys else "",

@@ -19,7 +19,7 @@ class RequestEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int
     output_tokens: int = 0
     """Generated so far."""
-    prefilled_tokens: int = 0
+    computed_tokens: int = 0
     """Tokens of it in KV, those found there included."""
     remaining_tokens: int = 0
     """Tokens still to prefill before its next output token."""

@@ -55,7 +55,7 @@ def test_a_request_is_followed_from_its_arrival_to_its_end(decoder: Decoder) -> 
     engine = engine_of(decoder)
     engine.add(request("a"))
     events = drained(engine)
-    seen = [(e.event, e.phase, e.scheduled_tokens, e.prefilled_tokens, e.remaining_tokens) for e in events]
+    seen = [(e.event, e.phase, e.scheduled_tokens, e.computed_tokens, e.remaining_tokens) for e in events]
     assert seen == [
         ("arrived", "waiting", 0, 0, 20),
         ("admitted", "prefilling", 0, 16, 4),
