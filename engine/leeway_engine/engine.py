@@ -81,8 +81,10 @@ class Engine:
         self._generations: dict[Request, _Generation] = {}
         self._prefill_tokens = self._decode_tokens = self._preemptions = self._preemptions_by_swap = 0
         self._moved: Counter[Way] = Counter()
+        self._partial_prefills = 0
+        self._queue_delays_s: tuple[float, ...] = ()
         self._last = Iteration()
-        self._recorder = EventRecorder(options.event_share)
+        self._recorder = EventRecorder(options.event_share, clock)
         self._debts = Debts()
         self._tenant_debts: dict[str, float] = {}
         self._busy_since_s: float | None = None
@@ -143,7 +145,7 @@ class Engine:
             self._forget(request)
 
     def stop(self, request_id: str) -> None:
-        """End a request at once whose output is complete, as `cancel` does."""
+        """End a request whose answer is whole, as at a stop string; unknown or ended ones are ignored."""
         if request := self._scheduler.stop(request_id):
             self._forget(request)
 
@@ -175,7 +177,7 @@ class Engine:
             if token.token_id in self._generations[token.request].request.stop_token_ids
         }
         self._scheduler.complete(plan, stopped)
-        self._recorder.ran(plan, self._scheduler.pool.free, self._clock() - started_s)
+        self._note(plan, started_s)
         events += [self._event(token) for token in drawn]
         self._observe(plan, started_s)
         return events
@@ -221,6 +223,12 @@ class Engine:
             self._scheduler.swap_cost.observe(len(plan.moves), self._clock() - started_s)
             self._moved.update(move.way for move in plan.moves)
 
+    def _note(self, plan: Plan, started_s: float) -> None:
+        """Note what is told of a plan that is booked, before anything else happens to its requests."""
+        self._recorder.ran(plan, self._scheduler.pool.free, started_s)
+        self._partial_prefills = sum(chunk.request.state is State.PREFILLING for chunk in plan.prefills)
+        self._queue_delays_s = tuple(started_s - r.arrival_s for r in plan.admitted if r.admissions == 1)
+
     def _event(self, token: Drawn) -> TokenEvent:
         request = token.request
         self._generations[request].token_ids.append(token.token_id)
@@ -265,8 +273,8 @@ class Engine:
             predicted_s=plan.predicted_s,
             path=self._runner.path if plan.tokens else "",
             chunks=tuple(chunk.tokens for chunk in plan.prefills),
-            partial_prefills=sum(chunk.request.state is State.PREFILLING for chunk in plan.prefills),
-            queue_delays_s=tuple(started_s - r.arrival_s for r in plan.admitted if r.admissions == 1),
+            partial_prefills=self._partial_prefills,
+            queue_delays_s=self._queue_delays_s,
         )
         self._scheduler.observe(plan, self._last.seconds)
         self._busy_since_s = ended_s if self.has_work else None

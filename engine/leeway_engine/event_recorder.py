@@ -23,10 +23,10 @@ class EventRecorder:
     events.
     """
 
-    def __init__(self, share: float, wall_clock: Callable[[], float] = time.time) -> None:
-        """Trace this share of all requests, from 0 to 1."""
+    def __init__(self, share: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Trace this share of all requests, from 0 to 1. `clock` is the one of the plans' times."""
         self._limit = int(share * 256**_DIGEST_BYTES)
-        self._wall_clock = wall_clock
+        self._clock = clock
         self._phases: dict[Request, str] = {}
         """Of each traced request that has not ended, where its last event led it."""
         self._events: list[RequestEvent] = []
@@ -44,14 +44,14 @@ class EventRecorder:
     def arrived(self, request: Request) -> None:
         """Record that a request is in the queue, if it is traced."""
         if request.traced:
-            self._note(request, "arrived", "waiting", self._wall_clock())
+            self._note(request, "arrived", "waiting", time.time())
 
     def refused(self, request: GenerationRequest, code: str) -> None:
         """Record that a request was turned away at its arrival, if it is traced."""
         if self.traces(request.request_id):
             prompt_tokens = len(request.prompt_token_ids)
             event = RequestEvent(
-                self._wall_clock(),
+                time.time(),
                 request.request_id,
                 "rejected",
                 "waiting",
@@ -63,12 +63,12 @@ class EventRecorder:
             )
             self._events.append(event)
 
-    def ran(self, plan: Plan, kv_blocks_free: int, seconds: float) -> None:
-        """Record a plan that is completed now, so many seconds after it was begun to be made."""
+    def ran(self, plan: Plan, kv_blocks_free: int, started_s: float) -> None:
+        """Record a plan that is completed now and was begun at `started_s`."""
         if not self._phases:
             return
-        ended_s = self._wall_clock()
-        started_s = ended_s - seconds
+        ended_s = time.time()
+        started_s += ended_s - self._clock()
         about = {
             "active_decodes": len(plan.decodes),
             "token_budget": plan.knobs.token_budget,
@@ -99,7 +99,7 @@ class EventRecorder:
             reason = request.finish_reason
             assert reason is not None
             code = "deadline_unreachable" if reason is FinishReason.REJECTED else str(reason)
-            self._note(request, _ENDS.get(reason, "finished"), phase, self._wall_clock(), reason=code)
+            self._note(request, _ENDS.get(reason, "finished"), phase, time.time(), reason=code)
             del self._phases[request]
 
     def _traced(self, requests: Iterable[Request]) -> list[Request]:

@@ -1,8 +1,12 @@
 """When a pod is not ready as its engine does no work, and when its loop is ended."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from leeway_engine.messages import GenerationRequest
+from leeway_engine.server.engine_process import EngineProcess
 from leeway_engine.server.watchdog import Progress, Watchdog
 
 BUSY = Progress(in_flight=2, messages=10, iterations=10, tokens=100)
@@ -99,3 +103,14 @@ def test_a_lost_request_counts_by_what_the_loop_says(messages: int) -> None:
     dog = watchdog()
     watch(dog, *[BUSY._replace(messages=second * messages) for second in range(121)])
     assert dog.hopeless == (messages == 0)
+
+
+def test_an_answer_that_only_its_client_has_still_to_take_is_not_in_flight() -> None:
+    async def run() -> None:
+        engine = EngineProcess(lambda _: None)
+        engine.died.set()
+        with engine.stream(GenerationRequest("a", (1,), 1)) as stream:
+            assert stream.ended
+            assert (engine.requests, engine.progress().in_flight) == (1, 0)
+
+    asyncio.run(run())

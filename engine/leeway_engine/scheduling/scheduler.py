@@ -134,7 +134,7 @@ class Scheduler:
         return request
 
     def stop(self, request_id: str) -> Request | None:
-        """End a request whose output is complete, as `cancel` does."""
+        """End a request whose answer is whole, as at a stop string; None if it is not here (any more)."""
         return self._end(request_id, FinishReason.STOP)
 
     def fail(self, request_id: str) -> Request | None:

@@ -29,7 +29,7 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """To the loop: what this request has put out is all that is wanted, as it ends with a stop string."""
+    """To the loop: the answer is whole, as text has come that ends it."""
 
     request_id: str
 

@@ -75,7 +75,10 @@ class EngineProcess:
     def stream(
         self, request: GenerationRequest, on_tokens: Callable[[TokenEvent], None] | None = None
     ) -> Iterator[TokenStream]:
-        """Give the loop a request; on leaving, one that has not ended is cancelled. `on_tokens` is told of tokens."""
+        """Give the loop a request; on leaving, one that has not ended is stopped, or cancelled if it isn't whole.
+
+        `on_tokens` is told of its tokens as they come.
+        """
         stream = self._streams[request.request_id] = TokenStream(on_tokens)
         self.idle.clear()
         try:
@@ -88,10 +91,9 @@ class EngineProcess:
             del self._streams[request.request_id]
             if not self._streams:
                 self.idle.set()
-            if not stream.ended and stream.complete:
-                self._send(Stop(request.request_id))
-            elif not stream.ended:
-                self._send(Cancel(request.request_id, time.monotonic()))
+            if not stream.ended:
+                whole = stream.whole
+                self._send(Stop(request.request_id) if whole else Cancel(request.request_id, time.monotonic()))
 
     def wake(self) -> None:
         """Have an idle loop look at its knobs."""

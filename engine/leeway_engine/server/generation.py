@@ -35,8 +35,8 @@ async def pieces(stream: TokenStream, detokenizer: Detokenizer, stops: StopStrin
             logprobs += event.logprobs[:-1] if event.finish_reason is FinishReason.STOP else event.logprobs
             finished = stops.found or event.finish_reason is not None
             if finished:
+                stream.whole = True
                 break
-        stream.complete = stops.found
         if text or finished:
             reason = "stop" if stops.found else event.finish_reason
             yield Piece(text, reason, event.prompt_tokens, event.output_tokens, tuple(logprobs), event.cached_tokens)

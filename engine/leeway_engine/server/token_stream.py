@@ -30,8 +30,8 @@ class TokenStream:
         self._changed = asyncio.Event()
         self.ended = False
         """Whether the loop has nothing more to say about the request."""
-        self.complete = False
-        """Whether nothing more is wanted of it, as a stop string has come."""
+        self.whole = False
+        """Whether its answer is whole whatever more comes, as text has come that ends it."""
         self._on_tokens = on_tokens
 
     def put(self, event: TokenEvent) -> None:
