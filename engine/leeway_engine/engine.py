@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 
 from leeway_engine.batch_rows import BatchRows
+from leeway_engine.event_recorder import EventRecorder
 from leeway_engine.kernels.choice import KernelMode, choose_kernels
 from leeway_engine.messages import EngineStats, GenerationRequest, Iteration, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kv_cache import KvCache
+from leeway_engine.request_event import RequestEvent
 from leeway_engine.runner import Drawn, ModelRunner
 from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.debts import Debts
 from leeway_engine.scheduling.move import Way
 from leeway_engine.scheduling.plan import Plan
-from leeway_engine.scheduling.request import Request, RequestRejected
+from leeway_engine.scheduling.request import PHASES, Request, RequestRejected, State
 from leeway_engine.scheduling.scheduler import Scheduler
 
 
@@ -39,6 +42,8 @@ class EngineOptions:
     model: str = ""
     """Name of the weights and their type, of which the KV of a prompt is made."""
     kernels: KernelMode = "auto"
+    event_share: float = 0.0
+    """Share of the requests whose events are recorded."""
 
 
 @dataclass(slots=True)
@@ -74,9 +79,14 @@ class Engine:
         self._runner = ModelRunner(decoder, choose_kernels(decoder, options.kernels), self._cache, self._rows)
         self._options = options
         self._generations: dict[Request, _Generation] = {}
-        self._prefill_tokens = self._decode_tokens = self._preemptions = 0
+        self._prefill_tokens = self._decode_tokens = self._preemptions = self._preemptions_by_swap = 0
         self._moved: Counter[Way] = Counter()
+        self._partial_prefills = 0
+        self._queue_delays_s: tuple[float, ...] = ()
         self._last = Iteration()
+        self._recorder = EventRecorder(options.event_share, clock)
+        self._debts = Debts()
+        self._tenant_debts: dict[str, float] = {}
         self._busy_since_s: float | None = None
 
     @property
@@ -86,6 +96,13 @@ class Engine:
 
     def add(self, request: GenerationRequest) -> None:
         """Queue a request, or raise RequestRejected if it can never be served, or not now."""
+        try:
+            self._recorder.arrived(self._queue(request))
+        except RequestRejected as error:
+            self._recorder.refused(request, error.code)
+            raise
+
+    def _queue(self, request: GenerationRequest) -> Request:
         prompt = list(request.prompt_token_ids)
         if not prompt or min(prompt) < 0 or max(prompt) >= self.vocabulary:
             raise RequestRejected(
@@ -115,14 +132,21 @@ class Engine:
             priority=request.priority,
             deadline_s=request.deadline_s,
             keys=keys,
+            traced=self._recorder.traces(request.request_id),
         )
         seed = request.sampling.seed
         seed = secrets.randbits(64) if seed is None else seed % 2**64
         self._generations[scheduled] = _Generation(request, prompt, seed, space)
+        return scheduled
 
     def cancel(self, request_id: str) -> None:
         """End a request at once and free what it holds; unknown or ended ones are ignored."""
         if request := self._scheduler.cancel(request_id):
+            self._forget(request)
+
+    def stop(self, request_id: str) -> None:
+        """End a request whose answer is whole, as at a stop string; unknown or ended ones are ignored."""
+        if request := self._scheduler.stop(request_id):
             self._forget(request)
 
     def set_knobs(self, knobs: PodKnobs) -> KnobsReply:
@@ -153,13 +177,21 @@ class Engine:
             if token.token_id in self._generations[token.request].request.stop_token_ids
         }
         self._scheduler.complete(plan, stopped)
+        self._note(plan, started_s)
         events += [self._event(token) for token in drawn]
         self._observe(plan, started_s)
         return events
 
+    def take_events(self) -> list[RequestEvent]:
+        """Return the events of traced requests since the last call."""
+        return self._recorder.take()
+
     def stats(self) -> EngineStats:
         """A reading for the metrics."""
         scheduler = self._scheduler
+        now_s = self._clock()
+        if self._debts.due(now_s) or not self.has_work:
+            self._tenant_debts = self._debts.read(scheduler.tenants.debts(), now_s)
         return EngineStats(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
@@ -177,6 +209,10 @@ class Engine:
             swapped_out_blocks=self._moved[Way.OUT],
             swapped_in_blocks=self._moved[Way.IN],
             swap_blocks_used=scheduler.kv.host.total - scheduler.kv.host.free,
+            preemptions_by_swap=self._preemptions_by_swap,
+            cancels={phase: scheduler.cancels[phase] for phase in PHASES},
+            cancelled_tokens=scheduler.cancelled_tokens,
+            tenant_debts=self._tenant_debts,
         )
 
     def _move(self, plan: Plan) -> None:
@@ -186,6 +222,12 @@ class Engine:
             self._cache.move(plan.moves)
             self._scheduler.swap_cost.observe(len(plan.moves), self._clock() - started_s)
             self._moved.update(move.way for move in plan.moves)
+
+    def _note(self, plan: Plan, started_s: float) -> None:
+        """Note what is told of a plan that is booked, before anything else happens to its requests."""
+        self._recorder.ran(plan, self._scheduler.pool.free, started_s)
+        self._partial_prefills = sum(chunk.request.state is State.PREFILLING for chunk in plan.prefills)
+        self._queue_delays_s = tuple(started_s - r.arrival_s for r in plan.admitted if r.admissions == 1)
 
     def _event(self, token: Drawn) -> TokenEvent:
         request = token.request
@@ -215,6 +257,7 @@ class Engine:
         return TokenEvent(request.request_id, (), request.finish_reason, request.prompt_tokens, request.generated)
 
     def _forget(self, request: Request) -> None:
+        self._recorder.ended(request)
         del self._generations[request]
         self._rows.leave(request)
 
@@ -228,9 +271,14 @@ class Engine:
             preempted=len(plan.preempted),
             knobs_generation=plan.knobs.generation,
             predicted_s=plan.predicted_s,
+            path=self._runner.path if plan.tokens else "",
+            chunks=tuple(chunk.tokens for chunk in plan.prefills),
+            partial_prefills=self._partial_prefills,
+            queue_delays_s=self._queue_delays_s,
         )
         self._scheduler.observe(plan, self._last.seconds)
         self._busy_since_s = ended_s if self.has_work else None
         self._prefill_tokens += self._last.prefill_tokens
         self._decode_tokens += self._last.decode_tokens
         self._preemptions += self._last.preempted
+        self._preemptions_by_swap += len(plan.swapped_out)

@@ -115,6 +115,14 @@ class Iteration:
     knobs_generation: int = 0
     predicted_s: float = 0.0
     """Duration that was predicted for it; 0 before there is a prediction."""
+    path: str = ""
+    """What ran it: the name of the kernels, or of the captured graph."""
+    chunks: tuple[int, ...] = ()
+    """Tokens of each of its prefills."""
+    partial_prefills: int = 0
+    """How many of them left a part of the prompt to later iterations."""
+    queue_delays_s: tuple[float, ...] = ()
+    """Of each request that it was the first one for, the time from arrival to its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +150,11 @@ class EngineStats:
     swapped_in_blocks: int = 0
     swap_blocks_used: int = 0
     """Blocks of host memory that keep the tokens of preempted requests."""
+    preemptions_by_swap: int = 0
+    """Those of the preemptions after which host memory kept what was computed."""
+    cancels: Mapping[str, int] = field(default_factory=dict)
+    """Requests that were cancelled, by the phase that they were in."""
+    cancelled_tokens: int = 0
+    """Tokens that had been computed for them."""
+    tenant_debts: Mapping[str, float] = field(default_factory=dict)
+    """What each tenant that waits was served less than the one that was served most, in weighted tokens."""

@@ -38,6 +38,11 @@ class ModelRunner:
         self._kernels = kernels
         self._device = decoder.embedding.weight.device
 
+    @property
+    def path(self) -> str:
+        """What ran the last plan, for the metrics."""
+        return self._kernels.name
+
     @torch.inference_mode()
     def run(self, plan: Plan) -> list[Drawn]:
         """The next token of each request whose known tokens are all in KV after this plan."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-LISTEN, HOLD = "Addresses", "What it holds"
+LISTEN, HOLD, WATCH = "Addresses", "What it holds", "What it tells, and when it gives up"
 
 
 def engine(
@@ -50,6 +50,25 @@ def engine(
     host: Annotated[str, typer.Option(help="Address to listen on.", rich_help_panel=LISTEN)] = "0.0.0.0",
     port: Annotated[int, typer.Option(help="Port of OpenAI's API, probes, /metrics.", rich_help_panel=LISTEN)] = 8000,
     knobs_port: Annotated[int, typer.Option(help="Port of the knob endpoint.", rich_help_panel=LISTEN)] = 8001,
+    unready_after_s: Annotated[
+        float,
+        typer.Option(min=1, help="Seconds of work in hand and none done until it is not ready.", rich_help_panel=WATCH),
+    ] = 30.0,
+    kill_after_s: Annotated[
+        float, typer.Option(min=1, help="Seconds until an engine loop that hangs is ended.", rich_help_panel=WATCH)
+    ] = 120.0,
+    event_log: Annotated[
+        Path | None, typer.Option(help="File for what happens to requests, as JSON lines.", rich_help_panel=WATCH)
+    ] = None,
+    event_log_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the requests in the event log.", rich_help_panel=WATCH)
+    ] = 1.0,
+    event_log_mib: Annotated[
+        int, typer.Option(min=1, help="Size of a file of the event log, MiB.", rich_help_panel=WATCH)
+    ] = 64,
+    event_log_files: Annotated[
+        int, typer.Option(min=1, help="Most files of the event log.", rich_help_panel=WATCH)
+    ] = 4,
 ) -> None:
     """Run an engine pod: it serves one model, and its knobs can be turned meanwhile."""
     from leeway_core.errors import UserError
@@ -75,9 +94,22 @@ def engine(
             swap_blocks=swap_blocks,
             prefix_reuse=prefix_reuse,
             context=context,
+            event_share=event_log_share if event_log else 0.0,
             ceilings=ceilings,
             knobs=boot_knobs(knobs_file, ceilings),
         )
-        run(ServerConfig(served_model, knobs_token_file, host=host, port=port, knobs_port=knobs_port), engine_config)
+        config = ServerConfig(
+            served_model,
+            knobs_token_file,
+            host=host,
+            port=port,
+            knobs_port=knobs_port,
+            unready_after_s=unready_after_s,
+            kill_after_s=kill_after_s,
+            event_log=event_log,
+            event_log_bytes=event_log_mib << 20,
+            event_log_files=event_log_files,
+        )
+        run(config, engine_config)
     except (OSError, ValueError) as error:
         raise UserError(f"The engine cannot start: {error}") from error

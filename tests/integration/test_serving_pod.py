@@ -87,6 +87,39 @@ def test_a_pod_whose_loop_dies_tells_its_clients_and_exits(server: Running) -> N
     assert exit_code(server.process) == 1
 
 
+def test_a_pod_whose_loop_hangs_says_so_and_one_that_hangs_for_good_ends(model: Path, tmp_path: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    bounds = {"unready_after_s": 2.0, "kill_after_s": 8.0}
+    with (
+        pod(model, tmp_path, engine={"event_share": 1.0}, event_log=log, **bounds) as server,
+        streaming(server, 4000) as chunks,
+    ):
+        loop_pid = server.loop_pid
+        os.kill(loop_pid, signal.SIGSTOP)
+        server.wait_until(f"{server.url}/readyz", 503, longest_s=60)
+        os.kill(loop_pid, signal.SIGCONT)
+        server.wait_until(f"{server.url}/readyz", 200, longest_s=60)
+        assert server.metrics(server.url)["leeway_engine_stalled"] == 0
+        answer_id = next(chunks).id
+        os.kill(loop_pid, signal.SIGSTOP)
+        server.wait_until(f"{server.url}/readyz", 503, longest_s=60)
+        told = http("GET", f"{server.url}/readyz").json
+        assert told["ready"] is False
+        assert "the engine loop has said nothing for" in told["reason"]
+        assert server.metrics(server.url)["leeway_engine_stalled"] == 1
+        assert status_of(f"{server.url}/healthz") == 200
+        refused = http("POST", f"{server.url}/v1/completions", {"model": MODEL, "prompt": "x"})
+        assert (refused.status, refused.json["error"]["code"]) == (503, "not_ready")
+        with pytest.raises(openai.APIError, match="engine of this pod died"):
+            list(chunks)
+        assert exit_code(server.process) == 1
+    wait_gone(loop_pid)
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [event["event"] for event in events] == ["arrived", "admitted", "chunk", "first_token"]
+    assert {event["request_id"] for event in events} == {answer_id}, "what a killed loop had told is written"
+    assert "Hello" not in log.read_text()
+
+
 def test_a_loop_whose_api_dies_is_no_orphan(server: Running) -> None:
     loop_pid = server.loop_pid
     server.process.kill()

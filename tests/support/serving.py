@@ -36,7 +36,8 @@ from leeway_engine.server.config import EngineConfig, ServerConfig
 from leeway_engine.server.run import run
 logging.basicConfig(level=logging.INFO)
 server, engine = json.loads(sys.argv[1])
-server["knobs_token_file"] = Path(server["knobs_token_file"])
+for name in ("knobs_token_file", "event_log"):
+    server[name] = server[name] and Path(server[name])
 run(ServerConfig(**server), EngineConfig.model_validate(engine))
 """
 _GATEWAY = """
@@ -131,9 +132,7 @@ def pod(model: Path, folder: Path, *, engine: Mapping[str, Any] | None = None, *
     ceilings = Ceilings(token_budget=256, chunk_size=256, running_sequences=32)
     settings = {"kv_blocks": 512, "threads": 1, "ceilings": ceilings, "knobs": boot_knobs(None, ceilings)}
     engine_config = EngineConfig(**{"model": model, **settings, **(engine or {})})
-    arguments = json.dumps(
-        [asdict(config) | {"knobs_token_file": str(token_file)}, json.loads(engine_config.model_dump_json())]
-    )
+    arguments = json.dumps([asdict(config), json.loads(engine_config.model_dump_json())], default=str)
     with _process(_POD, arguments) as process:
         running = Running(process, f"http://{HOST}:{config.port}", f"http://{HOST}:{knobs_port}")
         running.wait_until(f"{running.url}/readyz")

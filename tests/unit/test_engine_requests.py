@@ -1,5 +1,6 @@
 """What a caller of the engine relies on: events, refusals, cancels, knobs, readings and seeds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -271,3 +272,40 @@ def test_tokens_are_the_same_under_every_policy_and_while_policies_change(decode
     for policies in POLICIES:
         assert answers(policies) == expected
     assert answers(*POLICIES, *POLICIES) == expected
+
+
+def test_an_iteration_tells_its_chunks_what_ran_it_and_how_long_requests_had_waited(decoder: Decoder) -> None:
+    now_s = 50.0
+    options = EngineOptions(kv_blocks=12, knobs=KNOBS, ceilings=CEILINGS, kernels="eager")
+    engine = Engine(decoder, options, clock=lambda: now_s)
+    engine.add(replace(request("long", prompt=20), arrival_s=47.0))
+    engine.add(replace(request("short", prompt=5), arrival_s=49.5))
+    engine.step()
+    last = engine.stats().last
+    assert (last.chunks, last.partial_prefills, last.queue_delays_s) == ((16, 5), 1, (3.0, 0.5))
+    assert last.path == "eager"
+    engine.step()
+    last = engine.stats().last
+    assert (last.chunks, last.partial_prefills, last.queue_delays_s) == ((4,), 0, ())
+
+
+def test_a_reading_tells_cancels_by_phase_and_stops_are_none(engine: Engine) -> None:
+    for name in ("cancelled", "stopped"):
+        engine.add(request(name))
+    engine.step()
+    engine.stop("stopped")
+    engine.cancel("cancelled")
+    stats = engine.stats()
+    assert {phase: number for phase, number in stats.cancels.items() if number} == {"decoding": 1}
+    assert (stats.cancelled_tokens, stats.running, stats.kv_blocks_free) == (6, 0, 12)
+
+
+def test_debts_are_told_while_tenants_wait_and_end_with_the_last_of_them(decoder: Decoder) -> None:
+    knobs = KNOBS.model_copy(update={"running_sequences": 1})
+    engine = Engine(decoder, EngineOptions(kv_blocks=12, knobs=knobs, ceilings=CEILINGS))
+    for name in ("a", "b", "c"):
+        engine.add(replace(request(name, max_tokens=1), tenant=name))
+    engine.step()
+    assert engine.stats().tenant_debts == {"b": 0.0, "c": 0.0}
+    drain(engine)
+    assert engine.stats().tenant_debts == {}

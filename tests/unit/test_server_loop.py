@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +12,20 @@ import msgspec
 import pytest
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 from leeway_engine.messages import EngineStats, GenerationRequest, TokenEvent
+from leeway_engine.request_event import RequestEvent
 from leeway_engine.scheduling.request import FinishReason, RequestRejected
-from leeway_engine.server.channel import Add, Cancel, FromLoop, LoopChannel, Rejected, Stepped, ToLoop, Wake, frame
+from leeway_engine.server.channel import (
+    Add,
+    Cancel,
+    FromLoop,
+    LoopChannel,
+    Rejected,
+    Stepped,
+    Stop,
+    ToLoop,
+    Wake,
+    frame,
+)
 from leeway_engine.server.knobs_answer import KnobsAnswer
 from leeway_engine.server.loop import Loop
 from leeway_engine.server.register import Register
@@ -30,6 +43,8 @@ class CountingEngine:
     def __init__(self) -> None:
         self.left: dict[str, int] = {}
         self.late: list[str] = []
+        self.stopped: list[str] = []
+        self.events: list[RequestEvent] = []
         self.accepted = self.enforced = knobs(1)
         self.steps = 0
         self.begun = threading.Semaphore(0)
@@ -43,10 +58,15 @@ class CountingEngine:
         if request.max_tokens > 1_000_000:
             raise RequestRejected("kv_exceeded", "too long")
         self.left[request.request_id] = request.max_tokens
+        self.events.append(RequestEvent(1.0, request.request_id, "arrived", "waiting", 2, request.max_tokens))
         self.late += [request.request_id] * (request.deadline_s is not None)
 
     def cancel(self, request_id: str) -> None:
         self.left.pop(request_id, None)
+
+    def stop(self, request_id: str) -> None:
+        self.stopped.append(request_id)
+        self.cancel(request_id)
 
     def set_knobs(self, new: PodKnobs) -> KnobsReply:
         self.accepted = new
@@ -70,6 +90,10 @@ class CountingEngine:
             events.append(TokenEvent(request_id, (65,), FinishReason.LENGTH if over else None, 1, 1))
             if over:
                 del self.left[request_id]
+        return events
+
+    def take_events(self) -> list[RequestEvent]:
+        events, self.events = self.events, []
         return events
 
     def stats(self) -> EngineStats:
@@ -157,6 +181,13 @@ def test_requests_get_their_tokens_and_end() -> None:
     assert [event.finish_reason for event in (*first.events, *second.events)] == [None, FinishReason.LENGTH]
 
 
+def test_what_happened_to_requests_is_handed_over_once_beside_the_tokens() -> None:
+    with running_loop() as side:
+        side.send(add("a", 2))
+        first, second = side.step(), side.step()
+    assert (first.log, second.log) == ([RequestEvent(1.0, "a", "arrived", "waiting", 2, 2)], [])
+
+
 def test_a_refused_request_is_told_so_and_others_go_on() -> None:
     with running_loop() as side:
         side.send(add("endless", 2_000_000), add("a", 1))
@@ -185,6 +216,28 @@ def test_a_cancel_takes_effect_before_the_next_step_and_shows_without_one() -> N
         message = side.receive()
         assert isinstance(message, Stepped)
         assert (message.stats.running, side.engine.steps) == (0, 1)
+
+
+def test_how_late_a_cancel_was_heard_is_told_once() -> None:
+    with running_loop() as side:
+        side.send(add("a", 100), add("b", 100))
+        assert side.engine.begun.acquire(timeout=20)
+        side.send(Cancel("a", time.monotonic() - 5.0), Cancel("unknown"))
+        assert side.step().cancel_delays_s == []
+        (delay_s,) = side.step().cancel_delays_s
+        assert 5.0 <= delay_s < 60.0
+        assert side.step().cancel_delays_s == []
+
+
+def test_a_request_that_ended_with_a_stop_string_is_stopped_and_not_cancelled() -> None:
+    with running_loop() as side:
+        side.send(add("a", 100))
+        assert side.engine.begun.acquire(timeout=20)
+        side.send(Stop("a"))
+        side.step()
+        message = side.receive()
+        assert isinstance(message, Stepped)
+        assert (message.stats.running, side.engine.stopped, message.cancel_delays_s) == (0, ["a"], [])
 
 
 def test_knobs_written_during_a_step_hold_for_the_next_one_and_the_last_write_wins() -> None:

@@ -101,6 +101,15 @@ def test_a_half_stop_string_at_the_end_is_text() -> None:
     stream = TokenStream()
     stream.put(event("abc", made=3, finish=FinishReason.LENGTH))
     assert generated(stream, ["cd"]) == [Piece("abc", "length", 3, 3)]
+    assert stream.ended
+
+
+def test_a_stream_whose_stop_string_came_is_whole_though_the_loop_has_more_to_say() -> None:
+    stream = TokenStream()
+    stream.put(event("abcd", made=4))
+    assert not stream.whole
+    assert generated(stream, ["cd"]) == [Piece("ab", "stop", 3, 4)]
+    assert (stream.whole, stream.ended) == (True, False)
 
 
 def test_what_came_before_an_error_goes_out_before_it() -> None:

@@ -9,7 +9,7 @@ from leeway_engine.server.answers import ChatAnswer, CompletionAnswer
 from leeway_engine.server.channel import Stepped
 from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.generation import Piece, pieces
-from leeway_engine.server.metrics import ServerMetrics
+from leeway_engine.server.metrics.server_metrics import ServerMetrics
 from leeway_engine.server.requests import CompletionBody
 from leeway_engine.server.stop_strings import StopStrings
 from leeway_engine.server.token_stream import TokenStream

@@ -34,6 +34,8 @@ class _Group:
 class EagerKernels:
     """Torch's own operations, one after another."""
 
+    name = "eager"
+
     def __init__(self, config: ModelConfig, cosines: Tensor, sines: Tensor) -> None:
         """Take the decoder's rotary tables, which are on its device and of its type."""
         self._config = config

@@ -24,6 +24,8 @@ DECODE_SPLITS = 8
 class TritonKernels(EagerKernels):
     """Torch's small operations, and an attention that reads the cache through the block table."""
 
+    name = "triton"
+
     def attention(self, spans: Spans) -> "TritonAttention":  # type: ignore[override]
         """Cut the spans into tiles."""
         return TritonAttention(self._config, self.turns(spans), spans)

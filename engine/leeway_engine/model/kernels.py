@@ -23,6 +23,9 @@ class Attention(Protocol):
 class Kernels(Protocol):
     """The small operations of a decoder's layers."""
 
+    name: str
+    """For the metrics."""
+
     def attention(self, spans: Spans) -> Attention:
         """Prepare the attention of an iteration, for all layers."""
 

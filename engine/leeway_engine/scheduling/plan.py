@@ -30,6 +30,10 @@ class Plan:
     """Requests that hold blocks from this iteration on."""
     preempted: list[Request] = field(default_factory=list)
     """Requests that lost their blocks; they will be swapped in again or computed again."""
+    swapped_out: list[Request] = field(default_factory=list)
+    """Those of the preempted whose computed tokens go to host memory."""
+    swapped_in: list[Request] = field(default_factory=list)
+    """Those of the admitted whose computed tokens come from host memory."""
     rejected: list[Request] = field(default_factory=list)
     """Requests that ended before their first token, as their deadline cannot be met here."""
     grown: list[Request] = field(default_factory=list)
@@ -39,6 +43,8 @@ class Plan:
     load: Load = field(default_factory=Load)
     predicted_s: float = 0.0
     """Predicted duration; 0 before there is a prediction."""
+    reasons: dict[Request, str] = field(default_factory=dict)
+    """Why each traced request was chosen to be admitted or prefilled."""
     repeats: bool = False
     """Whether the next iteration would be planned the same, but for growth, ends and ends of prefills."""
 

@@ -27,6 +27,9 @@ class FinishReason(StrEnum):
     REJECTED = "rejected"
 
 
+PHASES = ("waiting", "prefilling", "decoding", "preempted", "swapped", "tool_wait")
+"""Where a request that has not ended can be, as `Request.phase` names it."""
+
 LEGAL_TRANSITIONS = frozenset(
     {
         (State.WAITING, State.PREFILLING),
@@ -79,6 +82,8 @@ class Request:
     """Time, on the clock of `arrival_s`, by which the last token is due."""
     downgraded: bool = False
     """Its deadline is given up: it is served as if it had neither deadline, class nor priority."""
+    traced: bool = False
+    """Whether plans say why they chose it."""
     state: State = State.WAITING
     finish_reason: FinishReason | None = None
     generated: int = 0
@@ -125,6 +130,11 @@ class Request:
     def pending(self) -> int:
         """Known tokens that are not in KV yet: 1 in decoding, the rest of the prefill before it."""
         return self.prompt_tokens + self.generated - self.computed
+
+    @property
+    def phase(self) -> str:
+        """Where it is, in a word for people: its state, or `swapped` while host memory keeps what was computed."""
+        return "swapped" if self.swapped else self.state.value
 
     @property
     def service(self) -> int:

@@ -1,6 +1,6 @@
 """Decides what each iteration runs: decodes first, then started prefills, then admissions."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
 from heapq import nsmallest
 from math import inf
@@ -44,6 +44,10 @@ class Scheduler:
         self.parked: dict[str, Request] = {}
         """Requests that wait for a tool."""
         self.iterations = 0
+        self.cancels: Counter[str] = Counter()
+        """Requests that were cancelled, by the phase that they were in."""
+        self.cancelled_tokens = 0
+        """Tokens that had been computed for them."""
         self.predictor = Predictor()
         self.tenants = Tenants(knobs.policies.tenancy)
         self._lengths = OutputLengths()
@@ -80,11 +84,12 @@ class Scheduler:
         priority: int = 0,
         deadline_s: float | None = None,
         keys: list[bytes] | None = None,
+        traced: bool = False,
     ) -> Request:
         """Queue a request, or raise RequestRejected if it could not run even alone or admission turns it away.
 
         `keys` are those of the full blocks of its prompt; the caller appends those of the output to `Request.keys`.
-        Without, no prefix is found and none published.
+        Without, no prefix is found and none published. Plans say why they chose a traced request.
         """
         if request_id in self.running or request_id in self.waiting or request_id in self.parked:
             raise RequestRejected("duplicate_id", f"a request {request_id} is already here")
@@ -109,6 +114,7 @@ class Scheduler:
             unpaid=prompt_tokens,
             expected_tokens=prompt_tokens + expected,
             keys=keys,
+            traced=traced,
         )
         self._expected_tokens += request.expected_tokens
         self._now_s = max(self._now_s, arrival_s)
@@ -120,7 +126,16 @@ class Scheduler:
 
     def cancel(self, request_id: str) -> Request | None:
         """End a request and free its blocks; None if it is not here (any more)."""
-        return self._end(request_id, FinishReason.CANCEL)
+        request = self._find(request_id)
+        if request is not None:
+            self.cancels[request.phase] += 1
+            self.cancelled_tokens += request.service
+            self._finish(request, FinishReason.CANCEL)
+        return request
+
+    def stop(self, request_id: str) -> Request | None:
+        """End a request whose answer is whole, as at a stop string; None if it is not here (any more)."""
+        return self._end(request_id, FinishReason.STOP)
 
     def fail(self, request_id: str) -> Request | None:
         """End a request that cannot go on, as `cancel` does."""
@@ -330,6 +345,7 @@ class Scheduler:
         plan.preempted.append(request)
         if remedy is Remedy.SWAP:
             plan.moves += self.kv.swap_out(request)
+            plan.swapped_out.append(request)
         else:
             self.kv.drop(request)
         self._leave_running(request)
@@ -354,7 +370,15 @@ class Scheduler:
         for request in started:
             if room.full:
                 break
+            if request.traced:
+                plan.reasons[request] = self._started_reason(request)
             self._plan_chunk(plan, room, request, room.chunk(request))
+
+    def _started_reason(self, request: Request) -> str:
+        protection = self.enforced.policies.protection
+        iterations = self.iterations - request.admitted_iteration
+        boosted = protection is not None and iterations >= protection.boost_iterations
+        return f"boost after {iterations} iterations" if boosted else "started"
 
     def _plan_admissions(self, plan: Plan, room: PrefillRoom) -> bool:
         """Admit as many as go; returns whether the first in the queue was kept out for itself, so another might go."""
@@ -379,10 +403,14 @@ class Scheduler:
         return self.kv.fits(request, self.enforced.policies.growth, running)
 
     def _admit(self, plan: Plan, request: Request) -> None:
+        if request.traced:
+            plan.reasons[request] = self._queue.reason(request, self.iterations)
         self._queue.remove(request)
         self.tenants.admitted(request)
         request.move_to(State.PREFILLING)
         request.admitted_iteration = self.iterations
+        if request.swapped:
+            plan.swapped_in.append(request)
         plan.moves += self.kv.admit(request, self.enforced.policies.growth)
         self.running[request.request_id] = request
         plan.admitted.append(request)
@@ -418,10 +446,13 @@ class Scheduler:
             request.move_to(State.DECODING)
 
     def _end(self, request_id: str, reason: FinishReason) -> Request | None:
-        request = self.running.get(request_id) or self.waiting.get(request_id) or self.parked.get(request_id)
+        request = self._find(request_id)
         if request is not None:
             self._finish(request, reason)
         return request
+
+    def _find(self, request_id: str) -> Request | None:
+        return self.running.get(request_id) or self.waiting.get(request_id) or self.parked.get(request_id)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         if request.request_id in self.running:

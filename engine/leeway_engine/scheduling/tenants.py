@@ -89,6 +89,15 @@ class Tenants:
             resident = request.computed * iterations - growth
             request.account.counter += request.token_charge * iterations + request.residency_charge * resident
 
+    def debts(self) -> dict[str, float]:
+        """Return what each tenant that waits was served less than the one of them that was served most.
+
+        In weighted tokens, by tenant.
+        """
+        counters = {account.tenant: account.counter for account in self.accounts.values() if account.queued}
+        most = max(counters.values(), default=0.0)
+        return {tenant: most - counter for tenant, counter in counters.items()}
+
     def least_served(self) -> Account | None:
         """Return the tenant with waiting requests that has the smallest counter."""
         heap = self._heap

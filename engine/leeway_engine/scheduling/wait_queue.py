@@ -61,6 +61,13 @@ class WaitQueue:
                 return earliest
         return self._ranking.first(iteration, now_s)
 
+    def reason(self, request: Request, iteration: int) -> str:
+        """Say why this one, of those that wait, is to be admitted next."""
+        waited = iteration - request.arrival_iteration
+        if self.overdue_iterations is not None and waited >= self.overdue_iterations:
+            return f"overdue after {waited} iterations"
+        return self._ranking.reason(request)
+
     def last(self, running: Iterable[Request]) -> Request:
         """Return the running request that the ranking would miss least; the earliest arrival stays, so that all end."""
         return self._ranking.last(spare_earliest(running))

@@ -32,6 +32,11 @@ class Answer(ABC):
         self._chunk_kind = chunk_kind
         self._common = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
+    @property
+    def id(self) -> str:
+        """The answer's id, unlike any other's."""
+        return str(self._common["id"])
+
     @abstractmethod
     def chunk(self, piece: Piece) -> dict[str, Any]:
         """Return a chunk of the stream."""

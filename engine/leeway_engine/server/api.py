@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from aiohttp import ClientConnectionResetError, web
+from aiohttp.typedefs import Handler
 from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
 
 from leeway_engine.messages import GenerationRequest, Sampling
@@ -17,10 +17,12 @@ from leeway_engine.server.budget import deadline_s
 from leeway_engine.server.config import ServerConfig
 from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.engine_process import EngineProcess
-from leeway_engine.server.errors import ApiError, answer_errors, api_error, error_body
+from leeway_engine.server.errors import ApiError, answer_errors, api_error, error_body, rejection_code
 from leeway_engine.server.generation import Piece, pieces
 from leeway_engine.server.logprobs import ChatLogprobs, CompletionLogprobs
-from leeway_engine.server.metrics import ServerMetrics
+from leeway_engine.server.loop_watch import LoopWatch
+from leeway_engine.server.metrics.request_record import RequestRecord
+from leeway_engine.server.metrics.server_metrics import ServerMetrics
 from leeway_engine.server.requests import ChatBody, CompletionBody, GenerationBody
 from leeway_engine.server.stop_strings import StopStrings
 from leeway_engine.server.tokenizer import TextModel
@@ -43,6 +45,7 @@ class Api:
         self._created = int(time.time())
         self.draining = False
         """Set when the pod is to stop: what runs goes on, and nothing new is taken."""
+        self.watch = LoopWatch(engine, config.unready_after_s, config.kill_after_s, metrics.stalled)
 
     def application(self) -> web.Application:
         """Return the application with all of the API's routes."""
@@ -51,16 +54,20 @@ class Api:
             [
                 web.get("/v1/models", self._models),
                 web.get("/v1/models/{model:.+}", self._model),
-                web.post("/v1/completions", self._completions),
-                web.post("/v1/chat/completions", self._chat_completions),
+                web.post("/v1/completions", self._counted(self._completions)),
+                web.post("/v1/chat/completions", self._counted(self._chat_completions)),
             ]
         )
         return app
 
     @property
-    def ready(self) -> bool:
-        """Whether new requests are taken."""
-        return self._engine.ready.is_set() and not self.draining
+    def unready(self) -> str | None:
+        """Why no new requests are taken; None if they are."""
+        if self._engine.died.is_set():
+            return "the engine loop died"
+        if not self._engine.ready.is_set():
+            return "the model is being loaded"
+        return "the pod is stopping" if self.draining else self.watch.reason
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [self._card()]})
@@ -78,6 +85,20 @@ class Api:
             "max_model_len": self._engine.max_request_tokens,
         }
 
+    def _counted(self, handler: Handler) -> Handler:
+        """Count what comes, and what of it is refused; refusals come before any of the answer was sent."""
+
+        async def count(request: web.Request) -> web.StreamResponse:
+            self._metrics.requests.arrivals.inc()
+            try:
+                return await handler(request)
+            except Exception as error:
+                if (code := rejection_code(error)) is not None:
+                    self._metrics.requests.rejected(code)
+                raise
+
+        return count
+
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         body = await self._parse(request, CompletionBody)
         prompt = body.prompt if isinstance(body.prompt, list) else await self._text.encode(body.prompt, special=True)
@@ -94,8 +115,8 @@ class Api:
         return await self._answer(request, body, prompt, limit, ChatAnswer(body.model, logprobs))
 
     async def _parse(self, request: web.Request, kind: type[Body]) -> Body:
-        if not self.ready:
-            raise ApiError(503, "this pod takes no requests now; send it again", code="not_ready")
+        if why := self.unready:
+            raise ApiError(503, f"this pod takes no requests now ({why}); send it again", code="not_ready")
         if self._engine.requests >= self._config.max_requests:
             raise ApiError(503, f"this pod already holds {self._config.max_requests} requests", code="queue_full")
         body = kind.model_validate_json(await request.read())
@@ -122,7 +143,7 @@ class Api:
     ) -> web.StreamResponse:
         arrival_s = time.monotonic()
         generation = GenerationRequest(
-            request_id=uuid.uuid4().hex,
+            request_id=answer.id,
             prompt_token_ids=prompt,
             max_tokens=limit,
             sampling=sampling_of(body),
@@ -133,9 +154,10 @@ class Api:
             cache_salt=body.cache_salt or "",
             deadline_s=deadline_s(request.headers.get(BUDGET_HEADER), arrival_s),
         )
-        with self._engine.stream(generation) as stream:
+        record = RequestRecord(self._metrics.requests, arrival_s)
+        with self._engine.stream(generation, record.tokens) as stream:
             text = pieces(stream, Detokenizer(self._text.tokenizer), StopStrings(body.stop or ()))
-            async with aclosing(self._metrics.observed(text, generation.arrival_s)) as source:
+            async with aclosing(record.observed(text)) as source:
                 if body.stream:
                     usage = body.stream_options is not None and body.stream_options.include_usage
                     return await self._stream(request, source, answer, usage)

@@ -8,6 +8,7 @@ import struct
 import msgspec
 
 from leeway_engine.messages import EngineStats, GenerationRequest, TokenEvent
+from leeway_engine.request_event import RequestEvent
 
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
@@ -21,6 +22,14 @@ class Add(msgspec.Struct, frozen=True, tag=True):
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
     """To the loop: nobody waits for this request any more."""
+
+    request_id: str
+    since_s: float | None = None
+    """When that was noticed, on the clock of the requests' arrivals; None if that is of no interest."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """To the loop: the answer is whole, as text has come that ends it."""
 
     request_id: str
 
@@ -51,9 +60,13 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
 
     events: list[TokenEvent]
     stats: EngineStats
+    cancel_delays_s: list[float] = []
+    """Of each cancel since the last message, how long after it was noticed the scheduler heard of it."""
+    log: list[RequestEvent] = []
+    """What happened to traced requests since the last message."""
 
 
-ToLoop = Add | Cancel | Wake
+ToLoop = Add | Cancel | Stop | Wake
 FromLoop = Booted | Rejected | Stepped
 
 _decode_to_loop = msgspec.msgpack.Decoder(ToLoop).decode

@@ -28,6 +28,17 @@ class ServerConfig:
     """How long a client may take nothing of its stream before it is cut off."""
     drain_s: float = 300.0
     """How long a stopping pod waits for its streams to end."""
+    unready_after_s: float = 30.0
+    """How long requests may be in flight with nothing heard from the engine loop, or nothing scheduled by it, before
+    the pod is not ready; longer than any iteration takes."""
+    kill_after_s: float = 120.0
+    """How long a loop may say nothing with requests in flight before it is ended, and the pod with it."""
+    event_log: Path | None = None
+    """File of the event log; None keeps none."""
+    event_log_bytes: int = 64 << 20
+    """Size at which the event log goes on in a new file."""
+    event_log_files: int = 4
+    """Most files of the event log, the one written to included; the oldest goes."""
 
 
 class EngineConfig(Model):
@@ -49,6 +60,8 @@ class EngineConfig(Model):
     """Whether requests take the KV of prompts that begin alike from each other."""
     swap_blocks: Annotated[int, Field(ge=0)] = 0
     """KV blocks that host memory has room for, to keep those of preempted requests."""
+    event_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the requests whose events are recorded for the event log."""
     ceilings: Ceilings
     knobs: PodKnobs
     """Knobs to boot with."""

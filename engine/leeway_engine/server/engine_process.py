@@ -4,13 +4,26 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from leeway_engine.messages import GenerationRequest
-from leeway_engine.server.channel import Add, Booted, Cancel, Rejected, Stepped, ToLoop, Wake, frame, read_from_loop
+from leeway_engine.messages import GenerationRequest, TokenEvent
+from leeway_engine.server.channel import (
+    Add,
+    Booted,
+    Cancel,
+    Rejected,
+    Stepped,
+    Stop,
+    ToLoop,
+    Wake,
+    frame,
+    read_from_loop,
+)
 from leeway_engine.server.register import Register
 from leeway_engine.server.token_stream import GenerationError, TokenStream
+from leeway_engine.server.watchdog import Progress
 
 
 class EngineProcess:
@@ -30,6 +43,7 @@ class EngineProcess:
         self.idle.set()
         self._on_step = on_step
         self._streams: dict[str, TokenStream] = {}
+        self._heard = Progress()
 
     async def start(self, engine_config: str) -> None:
         """Start the loop's process with the engine's configuration as JSON."""
@@ -53,10 +67,19 @@ class EngineProcess:
         """Requests that wait or run."""
         return len(self._streams)
 
+    def progress(self) -> Progress:
+        """What the loop has done and has in hand; an answer that only its client still has to take is not in hand."""
+        return self._heard._replace(in_flight=sum(not stream.ended for stream in self._streams.values()))
+
     @contextmanager
-    def stream(self, request: GenerationRequest) -> Iterator[TokenStream]:
-        """Give the loop a request; on leaving, one that has not ended is cancelled."""
-        stream = self._streams[request.request_id] = TokenStream()
+    def stream(
+        self, request: GenerationRequest, on_tokens: Callable[[TokenEvent], None] | None = None
+    ) -> Iterator[TokenStream]:
+        """Give the loop a request; on leaving, one that has not ended is stopped, or cancelled if it isn't whole.
+
+        `on_tokens` is told of its tokens as they come.
+        """
+        stream = self._streams[request.request_id] = TokenStream(on_tokens)
         self.idle.clear()
         try:
             if self.died.is_set():
@@ -69,11 +92,16 @@ class EngineProcess:
             if not self._streams:
                 self.idle.set()
             if not stream.ended:
-                self._send(Cancel(request.request_id))
+                whole = stream.whole
+                self._send(Stop(request.request_id) if whole else Cancel(request.request_id, time.monotonic()))
 
     def wake(self) -> None:
         """Have an idle loop look at its knobs."""
         self._send(Wake())
+
+    def kill(self) -> None:
+        """End a loop that does not answer; `died` is set as soon as it is gone."""
+        self._process.kill()
 
     async def stop(self) -> int:
         """End the loop and return its exit code."""
@@ -94,11 +122,15 @@ class EngineProcess:
         try:
             while True:
                 message = await read_from_loop(reader)
+                self._heard = self._heard._replace(messages=self._heard.messages + 1)
                 match message:
                     case Stepped():
                         for event in message.events:
                             if stream := self._streams.get(event.request_id):
                                 stream.put(event)
+                        stats = message.stats
+                        tokens = stats.prefill_tokens + stats.decode_tokens
+                        self._heard = self._heard._replace(iterations=stats.iterations, tokens=tokens)
                         self._on_step(message)
                     case Rejected(request_id, code, text, retry_after_s):
                         if stream := self._streams.get(request_id):

@@ -70,6 +70,18 @@ def api_error(error: Exception) -> ApiError:
     return told
 
 
+def rejection_code(error: Exception) -> str | None:
+    """Return why a request is refused, empty if only its message says so; None if it did not fail for a refusal."""
+    match error:
+        case GenerationError():
+            return None if error.code == "engine_died" else error.code
+        case ApiError():
+            return error.code or ""
+        case ValidationError() | ChatTemplateError() | web.HTTPException():
+            return ""
+    return None
+
+
 def error_response(error: ApiError) -> web.Response:
     """Return an error as a response; one that passes says when to come again."""
     response = web.json_response(error_body(error), status=error.status)

@@ -7,7 +7,7 @@ from aiohttp import web
 from leeway_core.errors import UserError
 
 from leeway_engine.server.live_knobs import LiveKnobs
-from leeway_engine.server.metrics import ServerMetrics
+from leeway_engine.server.metrics.server_metrics import ServerMetrics
 
 MAX_BODY_BYTES = 16 << 10
 

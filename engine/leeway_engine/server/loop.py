@@ -5,17 +5,18 @@ import gc
 import signal
 import socket
 import sys
+import time
 
 import torch
 from leeway_core.pod_knobs import PodKnobs
 
 from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.kernels.choice import begin_compiling
-from leeway_engine.messages import GenerationRequest
+from leeway_engine.messages import GenerationRequest, TokenEvent
 from leeway_engine.model.config import UnsupportedModelError
 from leeway_engine.model.weights import load_decoder
 from leeway_engine.scheduling.request import FinishReason, RequestRejected
-from leeway_engine.server.channel import Add, Booted, Cancel, LoopChannel, Rejected, Stepped
+from leeway_engine.server.channel import Add, Booted, Cancel, LoopChannel, Rejected, Stepped, Stop
 from leeway_engine.server.config import EngineConfig
 from leeway_engine.server.knobs_answer import KnobsAnswer
 from leeway_engine.server.register import Register
@@ -36,6 +37,7 @@ class Loop:
         self._plans = 0
         self._enforced_generation = 0
         self._enforced_since = 0
+        self._cancel_delays_s: list[float] = []
         self._publish(1)
 
     def run(self) -> None:
@@ -58,12 +60,11 @@ class Loop:
             for event in events:
                 if event.finish_reason is FinishReason.REJECTED:
                     self._channel.send(_given_up(event.request_id))
-            told_of = [event for event in events if event.finish_reason is not FinishReason.REJECTED]
-            self._channel.send(Stepped(told_of, self._engine.stats()))
+            self._tell([event for event in events if event.finish_reason is not FinishReason.REJECTED])
         elif told:
             self._take_knobs()
             self._publish(self._plans + 1)
-            self._channel.send(Stepped([], self._engine.stats()))
+            self._tell([])
         else:
             self._channel.wait()
 
@@ -76,9 +77,18 @@ class Loop:
                         self._engine.add(request)
                     except RequestRejected as error:
                         self._channel.send(Rejected(request.request_id, error.code, str(error), error.retry_after_s))
-                case Cancel(request_id):
+                case Cancel(request_id, since_s):
                     self._engine.cancel(request_id)
+                    if since_s is not None:
+                        self._cancel_delays_s.append(time.monotonic() - since_s)
+                case Stop(request_id):
+                    self._engine.stop(request_id)
         return bool(messages)
+
+    def _tell(self, events: list[TokenEvent]) -> None:
+        engine = self._engine
+        self._channel.send(Stepped(events, engine.stats(), self._cancel_delays_s, engine.take_events()))
+        self._cancel_delays_s = []
 
     def _take_knobs(self) -> None:
         value = self._accepted.read()
@@ -148,6 +158,7 @@ def load_engine(config: EngineConfig) -> Engine:
         config.swap_blocks,
         model=f"{config.model.name}:{config.dtype}",
         kernels=config.kernels,
+        event_share=config.event_share,
     )
     return Engine(decoder, options)
 
@@ -157,6 +168,7 @@ def warm_up(engine: Engine) -> None:
     engine.add(GenerationRequest("warm-up", prompt_token_ids=(0,), max_tokens=2))
     while engine.has_work:
         engine.step()
+    engine.take_events()
 
 
 if __name__ == "__main__":

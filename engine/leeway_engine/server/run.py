@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 
 from aiohttp import web
@@ -11,11 +11,14 @@ from leeway_core.errors import UserError
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 
 from leeway_engine.server.api import Api
+from leeway_engine.server.channel import Stepped
 from leeway_engine.server.config import EngineConfig, ServerConfig
 from leeway_engine.server.engine_process import EngineProcess
+from leeway_engine.server.event_log import EventLog
 from leeway_engine.server.knobs_api import knobs_application, read_token
 from leeway_engine.server.live_knobs import LiveKnobs
-from leeway_engine.server.metrics import ServerMetrics
+from leeway_engine.server.metrics.server_metrics import ServerMetrics
+from leeway_engine.server.rotating_file import RotatingFile
 from leeway_engine.server.tokenizer import TextModel
 
 FLUSH_S = 5.0
@@ -40,10 +43,11 @@ async def _serve(config: ServerConfig, engine_config: EngineConfig) -> bool:
     text = TextModel.load(engine_config.model)
     metrics = ServerMetrics()
     async with AsyncExitStack() as stack:
-        engine = EngineProcess(metrics.stepped)
+        engine = EngineProcess(_on_step(stack, config, metrics))
         await engine.start(engine_config.model_dump_json())
         stack.push_async_callback(engine.stop)
         api = Api(config, text, engine, metrics)
+        stack.callback(asyncio.create_task(api.watch.run()).cancel)
         app = api.application()
         app.add_routes(_probes(api, engine, metrics))
         await _listen(stack, app, config.host, config.port)
@@ -63,12 +67,28 @@ async def _serve(config: ServerConfig, engine_config: EngineConfig) -> bool:
     return True
 
 
+def _on_step(stack: AsyncExitStack, config: ServerConfig, metrics: ServerMetrics) -> Callable[[Stepped], None]:
+    """Return who is told of each iteration: the metrics, and the event log if there is to be one."""
+    if config.event_log is None:
+        return metrics.stepped
+    file = RotatingFile(config.event_log, config.event_log_bytes, config.event_log_files)
+    event_log = EventLog(file, metrics.event_log)
+    stack.callback(event_log.close)
+
+    def on_step(message: Stepped) -> None:
+        metrics.stepped(message)
+        event_log.write(message.log)
+
+    return on_step
+
+
 def _probes(api: Api, engine: EngineProcess, metrics: ServerMetrics) -> list[web.RouteDef]:
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(status=503 if engine.died.is_set() else 200)
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(status=200 if api.ready else 503)
+        reason = api.unready
+        return web.json_response({"ready": reason is None, "reason": reason}, status=503 if reason else 200)
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

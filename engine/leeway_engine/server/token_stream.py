@@ -1,6 +1,7 @@
 """The tokens of one request on their way from the engine loop to its client."""
 
 import asyncio
+from collections.abc import Callable
 
 from leeway_engine.messages import TokenEvent
 
@@ -22,16 +23,21 @@ class TokenStream:
     the loop never waits for a client.
     """
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, on_tokens: Callable[[TokenEvent], None] | None = None) -> None:
+        """Start empty; `on_tokens` is told of tokens as they come."""
         self._events: list[TokenEvent] = []
         self._error: GenerationError | None = None
         self._changed = asyncio.Event()
         self.ended = False
         """Whether the loop has nothing more to say about the request."""
+        self.whole = False
+        """Whether its answer is whole whatever more comes, as text has come that ends it."""
+        self._on_tokens = on_tokens
 
     def put(self, event: TokenEvent) -> None:
         """Add what an iteration gave."""
+        if self._on_tokens is not None:
+            self._on_tokens(event)
         self._events.append(event)
         self.ended = event.finish_reason is not None
         self._changed.set()

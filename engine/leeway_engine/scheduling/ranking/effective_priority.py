@@ -54,6 +54,10 @@ class EffectivePriorityRanking(Ranking):
                 self.add(request, iteration, now_s)
         return self._queue.first()
 
+    def reason(self, request: Request) -> str:
+        """Return its points, as they were when it was last ordered, those for age counted from the first iteration."""
+        return f"effective_priority: points {-self._queue.key(request):g}"
+
     def _urgency(self, request: Request, deadline_s: float, now_s: float) -> float:
         """Points of urgency, rising in equal steps from the horizon to no slack."""
         slack_s = deadline_s - now_s - self._outlook.remaining_s(request)

@@ -25,3 +25,7 @@ class FirstComeRanking(Ranking):
     def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the earliest arrival."""
         return self._queue.first()
+
+    def reason(self, request: Request) -> str:
+        """Return its place among all arrivals."""
+        return f"first_come: arrival {request.order}"

@@ -24,6 +24,10 @@ class Ranking(ABC):
     def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the request to admit next, or None if none waits."""
 
+    @abstractmethod
+    def reason(self, request: Request) -> str:
+        """Return the ranking's name and what a waiting request ranks by, for people."""
+
     def last(self, running: Collection[Request]) -> Request:
         """Return the running request to preempt first: unless a ranking knows better, the latest arrival."""
         return max(running, key=lambda request: request.order)

@@ -31,3 +31,7 @@ class ShortestPromptRanking(Ranking):
     def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the shortest, age considered."""
         return self._queue.first()
+
+    def reason(self, request: Request) -> str:
+        """Return its key."""
+        return f"shortest_prompt: key {self._queue.key(request):g}"

@@ -39,6 +39,10 @@ class SkipJoinRanking(Ranking):
                 top.put(waiting, iteration)
         return next((first for level in self._levels if (first := level.first())), None)
 
+    def reason(self, request: Request) -> str:
+        """Return its level."""
+        return f"skip_join: level {request.level}"
+
     def last(self, running: Collection[Request]) -> Request:
         """Return the latest arrival of the lowest level."""
         return max(running, key=lambda request: (self._level(request), request.order))

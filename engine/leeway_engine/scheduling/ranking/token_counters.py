@@ -39,6 +39,10 @@ class TokenCountersRanking(Ranking):
         account = self._tenants.least_served()
         return None if account is None else self._queues[account].first()
 
+    def reason(self, request: Request) -> str:
+        """Return what its tenant was served."""
+        return f"token_counters: served {request.account.counter:g}"
+
     def last(self, running: Collection[Request]) -> Request:
         """Return the latest arrival of the most served tenant."""
         return max(running, key=lambda request: (request.account.counter, request.order))

@@ -1,0 +1,1 @@
+"""What a pod counts, by what it is about."""
