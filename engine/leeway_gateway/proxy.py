@@ -1,13 +1,13 @@
 """Passes requests to pods and their answers back, and notes how they went."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
 import aiohttp
-from aiohttp import ClientConnectionResetError, web
+from aiohttp import web
 from leeway_core.headers import OBJECTIVE_HEADER
+from leeway_core.stalled_client import send
 
 from leeway_gateway.config import GatewayConfig
 from leeway_gateway.errors import error, error_event
@@ -134,7 +134,7 @@ class Proxy:
     ) -> web.StreamResponse:
         reader = EventReader()
         response = web.StreamResponse(status=answer.status, headers=_passed_on(answer.headers))
-        with suppress(ClientConnectionResetError):
+        with suppress(ConnectionResetError):
             try:
                 async for events in _events(answer, reader):
                     if not response.prepared:
@@ -154,14 +154,7 @@ class Proxy:
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-        """Send, and cut off a client that takes nothing for too long."""
-        try:
-            async with asyncio.timeout(self._config.stalled_client_s):
-                await response.write(data)
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise ClientConnectionResetError("the client takes nothing") from None
+        await send(response, data, request.transport, self._config.stalled_client_s)
 
 
 async def _events(answer: aiohttp.ClientResponse, reader: EventReader) -> AsyncIterator[bytes]:

@@ -1,6 +1,5 @@
 """The OpenAI API of a pod."""
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -8,8 +7,9 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from aiohttp import ClientConnectionResetError, web
+from aiohttp import web
 from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
+from leeway_core.stalled_client import send
 
 from leeway_engine.messages import GenerationRequest, Sampling
 from leeway_engine.server.answers import DONE, Answer, ChatAnswer, CompletionAnswer, event
@@ -149,14 +149,14 @@ class Api:
         # A refusal still has its status: nothing is sent before the first text.
         last = await anext(source)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        with suppress(ClientConnectionResetError):
+        with suppress(ConnectionResetError):
             await response.prepare(request)
             try:
                 await self._send(request, response, event(answer.chunk(last)))
                 async for last in source:
                     await self._send(request, response, event(answer.chunk(last)))
                 end = event(answer.usage_chunk(last)) + DONE if usage else DONE
-            except ClientConnectionResetError:
+            except ConnectionResetError:
                 raise
             except Exception as error:  # noqa: BLE001 (api_error logs what it does not know)
                 end = event(error_body(api_error(error)))
@@ -165,14 +165,7 @@ class Api:
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-        """Send, and cut off a client that takes nothing for too long."""
-        try:
-            async with asyncio.timeout(self._config.stalled_client_s):
-                await response.write(data)
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise ClientConnectionResetError("the client takes nothing") from None
+        await send(response, data, request.transport, self._config.stalled_client_s)
 
 
 def sampling_of(body: GenerationBody) -> Sampling:
