@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from aiohttp import web
-from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
 from leeway_core.stalled_client import send
+from leeway_core.terms import Terms
 
 from leeway_engine.messages import GenerationRequest, Sampling
 from leeway_engine.server.answers import DONE, Answer, ChatAnswer, CompletionAnswer, event
-from leeway_engine.server.budget import deadline_s
 from leeway_engine.server.config import ServerConfig
 from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.engine_process import EngineProcess
@@ -120,19 +119,8 @@ class Api:
     async def _answer(
         self, request: web.Request, body: GenerationBody, prompt: Sequence[int], limit: int, answer: Answer
     ) -> web.StreamResponse:
-        arrival_s = time.monotonic()
-        generation = GenerationRequest(
-            request_id=uuid.uuid4().hex,
-            prompt_token_ids=prompt,
-            max_tokens=limit,
-            sampling=sampling_of(body),
-            stop_token_ids=frozenset() if body.ignore_eos else self._text.stop_token_ids,
-            arrival_s=arrival_s,
-            tenant=request.headers.get(TENANT_HEADER, ""),
-            slo_class=request.headers.get(OBJECTIVE_HEADER, ""),
-            cache_salt=body.cache_salt or "",
-            deadline_s=deadline_s(request.headers.get(BUDGET_HEADER), arrival_s),
-        )
+        stops = frozenset[int]() if body.ignore_eos else self._text.stop_token_ids
+        generation = generation_of(body, Terms.of(request.headers), prompt, limit, stops)
         with self._engine.stream(generation) as stream:
             text = pieces(stream, Detokenizer(self._text.tokenizer), StopStrings(body.stop or ()))
             async with aclosing(self._metrics.observed(text, generation.arrival_s)) as source:
@@ -166,6 +154,26 @@ class Api:
 
     async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
         await send(response, data, request.transport, self._config.stalled_client_s)
+
+
+def generation_of(
+    body: GenerationBody, terms: Terms, prompt: Sequence[int], limit: int, stop_token_ids: frozenset[int]
+) -> GenerationRequest:
+    """Return what the engine is asked for, as of now."""
+    arrival_s = time.monotonic()
+    return GenerationRequest(
+        request_id=uuid.uuid4().hex,
+        prompt_token_ids=prompt,
+        max_tokens=limit,
+        sampling=sampling_of(body),
+        stop_token_ids=stop_token_ids,
+        arrival_s=arrival_s,
+        tenant=terms.tenant,
+        slo_class=terms.objective or "",
+        cache_salt=body.cache_salt or "",
+        priority=terms.priority,
+        deadline_s=None if terms.budget_s is None else arrival_s + terms.budget_s,
+    )
 
 
 def sampling_of(body: GenerationBody) -> Sampling:
