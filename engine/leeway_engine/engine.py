@@ -114,6 +114,7 @@ class Engine:
             slo_class=request.slo_class,
             priority=request.priority,
             deadline_s=request.deadline_s,
+            tool_wait_s=request.tool_wait_s,
             keys=keys,
         )
         seed = request.sampling.seed
@@ -124,6 +125,21 @@ class Engine:
         """End a request at once and free what it holds; unknown or ended ones are ignored."""
         if request := self._scheduler.cancel(request_id):
             self._forget(request)
+
+    def stop(self, request_id: str) -> None:
+        """End a request whose answer is whole, as at a stop string; unknown or ended ones are ignored."""
+        if request := self._scheduler.stop(request_id):
+            self._forget(request)
+
+    @property
+    def tool_waits_end_in_s(self) -> float | None:
+        """Seconds until KV that is kept for a further request is kept no more; None if none is."""
+        next_end_s = self._scheduler.tool_waits.next_end_s
+        return None if next_end_s is None else max(0.0, next_end_s - self._clock())
+
+    def end_tool_waits(self) -> None:
+        """Free what is kept for requests that have not come in time; `step` does so too."""
+        self._scheduler.end_tool_waits(self._clock())
 
     def set_knobs(self, knobs: PodKnobs) -> KnobsReply:
         """Take knobs for the next planned iteration, or change nothing and say why in the reply."""
@@ -177,6 +193,7 @@ class Engine:
             swapped_out_blocks=self._moved[Way.OUT],
             swapped_in_blocks=self._moved[Way.IN],
             swap_blocks_used=scheduler.kv.host.total - scheduler.kv.host.free,
+            tool_waits=len(scheduler.tool_waits),
         )
 
     def _move(self, plan: Plan) -> None:

@@ -72,6 +72,8 @@ class GenerationRequest:
     priority: int = 0
     deadline_s: float | None = None
     """Time by which the last token is due, on the clock of `arrival_s`."""
+    tool_wait_s: float = 0.0
+    """How long its KV is kept, once its answer is whole, for a request that goes on from it; 0 keeps none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +144,5 @@ class EngineStats:
     swapped_in_blocks: int = 0
     swap_blocks_used: int = 0
     """Blocks of host memory that keep the tokens of preempted requests."""
+    tool_waits: int = 0
+    """Ended requests whose KV is kept for those that go on from them."""

@@ -12,7 +12,18 @@ import pytest
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 from leeway_engine.messages import EngineStats, GenerationRequest, TokenEvent
 from leeway_engine.scheduling.request import FinishReason, RequestRejected
-from leeway_engine.server.channel import Add, Cancel, FromLoop, LoopChannel, Rejected, Stepped, ToLoop, Wake, frame
+from leeway_engine.server.channel import (
+    Add,
+    Cancel,
+    FromLoop,
+    LoopChannel,
+    Rejected,
+    Stepped,
+    Stop,
+    ToLoop,
+    Wake,
+    frame,
+)
 from leeway_engine.server.knobs_answer import KnobsAnswer
 from leeway_engine.server.loop import Loop
 from leeway_engine.server.register import Register
@@ -30,6 +41,7 @@ class CountingEngine:
     def __init__(self) -> None:
         self.left: dict[str, int] = {}
         self.late: list[str] = []
+        self.kept = 0
         self.accepted = self.enforced = knobs(1)
         self.steps = 0
         self.begun = threading.Semaphore(0)
@@ -47,6 +59,17 @@ class CountingEngine:
 
     def cancel(self, request_id: str) -> None:
         self.left.pop(request_id, None)
+
+    def stop(self, request_id: str) -> None:
+        if self.left.pop(request_id, None):
+            self.kept += 1
+
+    @property
+    def tool_waits_end_in_s(self) -> float | None:
+        return 0.05 if self.kept else None
+
+    def end_tool_waits(self) -> None:
+        self.kept = 0
 
     def set_knobs(self, new: PodKnobs) -> KnobsReply:
         self.accepted = new
@@ -73,7 +96,7 @@ class CountingEngine:
         return events
 
     def stats(self) -> EngineStats:
-        return EngineStats(len(self.left), 0, 0, 0, 0, self.steps, 0, 0, 0)
+        return EngineStats(len(self.left), 0, 0, 0, 0, self.steps, 0, 0, 0, tool_waits=self.kept)
 
 
 class ApiSide:
@@ -185,6 +208,18 @@ def test_a_cancel_takes_effect_before_the_next_step_and_shows_without_one() -> N
         message = side.receive()
         assert isinstance(message, Stepped)
         assert (message.stats.running, side.engine.steps) == (0, 1)
+
+
+def test_a_stop_ends_a_request_and_an_idle_loop_lets_go_in_time_of_what_it_keeps() -> None:
+    with running_loop() as side:
+        side.send(add("a", 100))
+        assert side.engine.begun.acquire(timeout=20)
+        side.send(Stop("a"))
+        side.step()
+        stopped, later = side.receive(), side.receive()
+        assert isinstance(stopped, Stepped)
+        assert isinstance(later, Stepped)
+        assert (stopped.stats.running, stopped.stats.tool_waits, later.stats.tool_waits) == (0, 1, 0)
 
 
 def test_knobs_written_during_a_step_hold_for_the_next_one_and_the_last_write_wins() -> None:

@@ -173,6 +173,7 @@ def generation_of(
         cache_salt=body.cache_salt or "",
         priority=terms.priority,
         deadline_s=None if terms.budget_s is None else arrival_s + terms.budget_s,
+        tool_wait_s=terms.tool_wait_s,
     )
 
 

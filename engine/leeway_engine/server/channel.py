@@ -25,6 +25,12 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     request_id: str
 
 
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """To the loop: the answer is whole, as text has come that ends it."""
+
+    request_id: str
+
+
 class Wake(msgspec.Struct, frozen=True, tag=True):
     """To the loop: there are new knobs, should you be idle."""
 
@@ -53,7 +59,7 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
     stats: EngineStats
 
 
-ToLoop = Add | Cancel | Wake
+ToLoop = Add | Cancel | Stop | Wake
 FromLoop = Booted | Rejected | Stepped
 
 _decode_to_loop = msgspec.msgpack.Decoder(ToLoop).decode
@@ -99,9 +105,9 @@ class LoopChannel:
         except ConnectionError as error:
             raise EOFError("the API process is gone") from error
 
-    def wait(self) -> None:
-        """Sleep until there is something to receive or to send on."""
-        select.select([self._sock], [self._sock] if self._outgoing else [], [])
+    def wait(self, longest_s: float | None = None) -> None:
+        """Sleep until there is something to receive or to send on, but not longer than this."""
+        select.select([self._sock], [self._sock] if self._outgoing else [], [], longest_s)
 
     def _flush(self) -> None:
         try:

@@ -8,7 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from leeway_engine.messages import GenerationRequest
-from leeway_engine.server.channel import Add, Booted, Cancel, Rejected, Stepped, ToLoop, Wake, frame, read_from_loop
+from leeway_engine.server.channel import (
+    Add,
+    Booted,
+    Cancel,
+    Rejected,
+    Stepped,
+    Stop,
+    ToLoop,
+    Wake,
+    frame,
+    read_from_loop,
+)
 from leeway_engine.server.register import Register
 from leeway_engine.server.token_stream import GenerationError, TokenStream
 
@@ -55,7 +66,7 @@ class EngineProcess:
 
     @contextmanager
     def stream(self, request: GenerationRequest) -> Iterator[TokenStream]:
-        """Give the loop a request; on leaving, one that has not ended is cancelled."""
+        """Give the loop a request; on leaving, one that has not ended is stopped, or cancelled if it isn't whole."""
         stream = self._streams[request.request_id] = TokenStream()
         self.idle.clear()
         try:
@@ -69,7 +80,7 @@ class EngineProcess:
             if not self._streams:
                 self.idle.set()
             if not stream.ended:
-                self._send(Cancel(request.request_id))
+                self._send(Stop(request.request_id) if stream.whole else Cancel(request.request_id))
 
     def wake(self) -> None:
         """Have an idle loop look at its knobs."""

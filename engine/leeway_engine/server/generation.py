@@ -35,6 +35,7 @@ async def pieces(stream: TokenStream, detokenizer: Detokenizer, stops: StopStrin
             logprobs += event.logprobs[:-1] if event.finish_reason is FinishReason.STOP else event.logprobs
             finished = stops.found or event.finish_reason is not None
             if finished:
+                stream.whole = True
                 break
         if text or finished:
             reason = "stop" if stops.found else event.finish_reason

@@ -15,7 +15,7 @@ from leeway_engine.messages import GenerationRequest
 from leeway_engine.model.config import UnsupportedModelError
 from leeway_engine.model.weights import load_decoder
 from leeway_engine.scheduling.request import FinishReason, RequestRejected
-from leeway_engine.server.channel import Add, Booted, Cancel, LoopChannel, Rejected, Stepped
+from leeway_engine.server.channel import Add, Booted, Cancel, LoopChannel, Rejected, Stepped, Stop
 from leeway_engine.server.config import EngineConfig
 from leeway_engine.server.knobs_answer import KnobsAnswer
 from leeway_engine.server.register import Register
@@ -65,7 +65,15 @@ class Loop:
             self._publish(self._plans + 1)
             self._channel.send(Stepped([], self._engine.stats()))
         else:
-            self._channel.wait()
+            self._rest()
+
+    def _rest(self) -> None:
+        """Sleep until there is something to do, be it to let go of KV that was kept for long enough."""
+        longest_s = self._engine.tool_waits_end_in_s
+        self._channel.wait(longest_s)
+        if longest_s is not None:
+            self._engine.end_tool_waits()
+            self._channel.send(Stepped([], self._engine.stats()))
 
     def _listen(self) -> bool:
         messages = self._channel.receive()
@@ -78,6 +86,8 @@ class Loop:
                         self._channel.send(Rejected(request.request_id, error.code, str(error), error.retry_after_s))
                 case Cancel(request_id):
                     self._engine.cancel(request_id)
+                case Stop(request_id):
+                    self._engine.stop(request_id)
         return bool(messages)
 
     def _take_knobs(self) -> None:

@@ -83,6 +83,11 @@ class ServerMetrics(Collector):
         yield GaugeMetricFamily("leeway_engine_running_requests", "Requests that hold KV blocks", stats.running)
         yield GaugeMetricFamily("leeway_engine_waiting_requests", "Requests in the queue", stats.waiting)
         yield GaugeMetricFamily("leeway_engine_waiting_tokens", "Tokens to prefill in the queue", stats.waiting_tokens)
+        yield GaugeMetricFamily(
+            "leeway_engine_tool_waits",
+            "Ended requests whose KV is kept for those that go on from them",
+            stats.tool_waits,
+        )
         blocks = GaugeMetricFamily("leeway_engine_kv_blocks", "Blocks of the KV cache", labels=("state",))
         blocks.add_metric(("free",), stats.kv_blocks_free - stats.kv_blocks_cached)
         blocks.add_metric(("cached",), stats.kv_blocks_cached)

@@ -29,6 +29,8 @@ class TokenStream:
         self._changed = asyncio.Event()
         self.ended = False
         """Whether the loop has nothing more to say about the request."""
+        self.whole = False
+        """Whether its answer is whole whatever more comes, as text has come that ends it."""
 
     def put(self, event: TokenEvent) -> None:
         """Add what an iteration gave."""
