@@ -97,7 +97,12 @@ class KvMemory:
         request.computed = 0
 
     def keep(self, request: Request) -> bool:
-        """Leave a running request the computed blocks that others can find, and nothing else; whether it has any."""
+        """Leave a running request its full computed blocks, for others to find, and nothing else; whether it has any.
+
+        Where another holds a block of the same key, that one is kept and its own given back.
+        """
+        request.published = 0  # a block stayed private while another had its key, which may be evicted by now
+        self.book(request)
         found = self.pool.find(islice(request.keys, request.computed // self.pool.block_size))
         self.pool.hold(found)
         self._let_go(request)
