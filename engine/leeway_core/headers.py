@@ -8,3 +8,9 @@ TENANT_HEADER = "x-leeway-tenant"
 
 BUDGET_HEADER = "x-leeway-budget"
 """Seconds that are left for the whole answer: of an agent's budget over its steps, or of a completion deadline."""
+
+PRIORITY_HEADER = "x-leeway-priority"
+"""Points by which the request goes before others, or behind them, where requests are ranked by points."""
+
+TOOL_WAIT_HEADER = "x-leeway-tool-wait"
+"""Seconds for which the answer's KV is kept for a request that goes on from it, as after the call of a tool."""

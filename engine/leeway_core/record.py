@@ -6,6 +6,7 @@ from pydantic import Field
 
 from leeway_core.knobs import Knobs
 from leeway_core.model import Model
+from leeway_core.policies import Policies
 
 SETTLING_S = 5.0
 """Requests that end within this time of a change of knobs were mostly served under the old ones."""
@@ -22,6 +23,9 @@ class Record(Model):
 
     trying: bool = False
     """Whether the candidate is in force, in place of the incumbent."""
+
+    policies: Policies = Policies()
+    """How pods schedule, as the profile says: the same under incumbent and candidate."""
 
     started_at_s: Annotated[float, Field(allow_inf_nan=False)]
     """When the window under measurement began, in Unix time: the knobs in force are the same since then."""
@@ -50,4 +54,8 @@ class Record(Model):
         if self.trying or above > incumbent.generation:
             generation = max(self.newest_generation, above) + 1
             incumbent = incumbent.model_copy(update={"generation": generation})
-        return Record(incumbent=incumbent, started_at_s=now_s)
+        return self.only(incumbent, now_s)
+
+    def only(self, incumbent: Knobs, now_s: float) -> "Record":
+        """Return the record with these knobs in force and no trial."""
+        return Record(incumbent=incumbent, policies=self.policies, started_at_s=now_s)

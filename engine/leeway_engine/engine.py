@@ -131,6 +131,7 @@ class Engine:
             slo_class=request.slo_class,
             priority=request.priority,
             deadline_s=request.deadline_s,
+            tool_wait_s=request.tool_wait_s,
             keys=keys,
             traced=self._recorder.traces(request.request_id),
         )
@@ -148,6 +149,16 @@ class Engine:
         """End a request whose answer is whole, as at a stop string; unknown or ended ones are ignored."""
         if request := self._scheduler.stop(request_id):
             self._forget(request)
+
+    @property
+    def tool_waits_end_in_s(self) -> float | None:
+        """Seconds until KV that is kept for a further request is kept no more; None if none is."""
+        next_end_s = self._scheduler.tool_waits.next_end_s
+        return None if next_end_s is None else max(0.0, next_end_s - self._clock())
+
+    def end_tool_waits(self) -> None:
+        """Free what is kept for requests that have not come in time; `step` does so too."""
+        self._scheduler.end_tool_waits(self._clock())
 
     def set_knobs(self, knobs: PodKnobs) -> KnobsReply:
         """Take knobs for the next planned iteration, or change nothing and say why in the reply."""
@@ -213,6 +224,7 @@ class Engine:
             cancels={phase: scheduler.cancels[phase] for phase in PHASES},
             cancelled_tokens=scheduler.cancelled_tokens,
             tenant_debts=self._tenant_debts,
+            tool_waits=len(scheduler.tool_waits),
         )
 
     def _move(self, plan: Plan) -> None:

@@ -72,6 +72,8 @@ class GenerationRequest:
     priority: int = 0
     deadline_s: float | None = None
     """Time by which the last token is due, on the clock of `arrival_s`."""
+    tool_wait_s: float = 0.0
+    """How long its KV is kept, once its answer is whole, for a request that goes on from it; 0 keeps none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +160,5 @@ class EngineStats:
     """Tokens that had been computed for them."""
     tenant_debts: Mapping[str, float] = field(default_factory=dict)
     """What each tenant that waits was served less than the one that was served most, in weighted tokens."""
+    tool_waits: int = 0
+    """Ended requests whose KV is kept for those that go on from them."""

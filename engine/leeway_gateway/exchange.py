@@ -11,10 +11,20 @@ class Exchange:
     """What is noted of a request until it ends; times are of the monotonic clock."""
 
     arrival_s: float = field(default_factory=time.monotonic)
+    objective: str = ""
+    """Name of the class that it belongs to; empty where no objective holds for it."""
+    budget_s: float | None = None
+    """Seconds from its arrival until its last token is due."""
     output_s: list[float] = field(default_factory=list)
     tokens: int | None = None
     outcome: Outcome | None = "cancelled"
     """None if the request was at fault, so that it counts for nothing."""
+
+    def left_s(self) -> float | None:
+        """Seconds that are left for the answer, 0 if it is overdue; None if it is never due."""
+        if self.budget_s is None:
+            return None
+        return max(0.0, self.arrival_s + self.budget_s - time.monotonic())
 
     def saw_output(self) -> None:
         """Note that a piece of output leaves now."""

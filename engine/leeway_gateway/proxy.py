@@ -1,13 +1,15 @@
 """Passes requests to pods and their answers back, and notes how they went."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
 import aiohttp
-from aiohttp import ClientConnectionResetError, web
-from leeway_core.headers import OBJECTIVE_HEADER
+from aiohttp import web
+from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER
+from leeway_core.objective import Objective
+from leeway_core.stalled_client import send
+from leeway_core.terms import HeaderError, Terms
 
 from leeway_gateway.config import GatewayConfig
 from leeway_gateway.errors import error, error_event
@@ -48,12 +50,15 @@ class Proxy:
 
     async def generation(self, request: web.Request) -> web.StreamResponse:
         """Answer a request that has an objective, and count it."""
-        name = request.headers.get(OBJECTIVE_HEADER)
-        objective = self._objectives.of(name)
+        try:
+            terms = Terms.of(request.headers)
+        except HeaderError as wrong:
+            return error(400, str(wrong), param=wrong.header)
+        objective = self._objectives.of(terms.objective)
         if objective is None:
             known = ", ".join(self._objectives.names)
-            return error(400, f"no objective {name!r}, only {known}", param=OBJECTIVE_HEADER)
-        exchange = Exchange()
+            return error(400, f"no objective {terms.objective!r}, only {known}", param=OBJECTIVE_HEADER)
+        exchange = Exchange(objective=objective.name, budget_s=_budget_s(terms, objective))
         try:
             with self._metrics.requests.track_inprogress():
                 return await self._answer(request, exchange)
@@ -109,7 +114,7 @@ class Proxy:
             left_s -= time.monotonic() - started_s
 
     async def _try(self, pod: Pod, request: web.Request, body: bytes, exchange: Exchange) -> web.StreamResponse:
-        url, headers = pod.url + request.path_qs, _passed_on(request.headers)
+        url, headers = pod.url + request.path_qs, _to_pod(request.headers, exchange)
         try:
             async with self._session.request(request.method, url, data=body, headers=headers) as answer:
                 if answer.status == 503:
@@ -134,7 +139,7 @@ class Proxy:
     ) -> web.StreamResponse:
         reader = EventReader()
         response = web.StreamResponse(status=answer.status, headers=_passed_on(answer.headers))
-        with suppress(ClientConnectionResetError):
+        with suppress(ConnectionResetError):
             try:
                 async for events in _events(answer, reader):
                     if not response.prepared:
@@ -154,14 +159,7 @@ class Proxy:
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-        """Send, and cut off a client that takes nothing for too long."""
-        try:
-            async with asyncio.timeout(self._config.stalled_client_s):
-                await response.write(data)
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise ClientConnectionResetError("the client takes nothing") from None
+        await send(response, data, request.transport, self._config.stalled_client_s)
 
 
 async def _events(answer: aiohttp.ClientResponse, reader: EventReader) -> AsyncIterator[bytes]:
@@ -176,6 +174,22 @@ async def _events(answer: aiohttp.ClientResponse, reader: EventReader) -> AsyncI
         raise BrokenOffError("the pod broke off in mid-stream") from failure
     if not (reader.done or reader.failed):
         raise BrokenOffError("the pod ended the stream too early")
+
+
+def _budget_s(terms: Terms, objective: Objective) -> float | None:
+    """Return the seconds that the client has left, or that its class has for a whole answer, whichever are fewer."""
+    given = [seconds for seconds in (terms.budget_s, objective.deadline_seconds) if seconds is not None]
+    return min(given, default=None)
+
+
+def _to_pod(headers: Mapping[str, str], exchange: Exchange) -> dict[str, str]:
+    """Return a client's headers with its class, and with the time that is left by now."""
+    own = {OBJECTIVE_HEADER: exchange.objective} if exchange.objective else {}
+    left_s = exchange.left_s()
+    if left_s is not None:
+        own[BUDGET_HEADER] = f"{left_s:.3f}"
+    passed_on = _passed_on(headers)
+    return {name: value for name, value in passed_on.items() if name.lower() not in own} | own
 
 
 def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:

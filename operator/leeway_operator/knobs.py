@@ -1,10 +1,12 @@
 """The knobs that a profile starts with, and how far they may go."""
 
 from leeway_core.knobs import Knobs
+from leeway_core.policies import Policies
 from leeway_core.ranges import KnobRanges, Range
 from leeway_core.record import Record
 
 from leeway_operator.bounds import Bounds
+from leeway_operator.policies import policies_of
 from leeway_operator.spec import Spec
 
 FIRST_GENERATION = 1
@@ -28,6 +30,11 @@ def starting_knobs(spec: Spec) -> Knobs:
     )
 
 
+def first_record(spec: Spec, now_s: float) -> Record:
+    """Return the record of a profile of which there is none yet."""
+    return Record(incumbent=starting_knobs(spec), policies=policies_of(spec.scheduling), started_at_s=now_s)
+
+
 def knob_ranges(spec: Spec) -> KnobRanges:
     """Return how far each knob may be turned, inside bounds and ceilings."""
     bounds, ceilings = spec.tuning.knobs, spec.engine.ceilings
@@ -40,8 +47,14 @@ def knob_ranges(spec: Spec) -> KnobRanges:
     )
 
 
-def obeying(record: Record, ranges: KnobRanges, now_s: float) -> Record:
-    """Return the record with nothing outside the ranges: a trial that is ends, and an incumbent that is comes in."""
+def obeying(record: Record, ranges: KnobRanges, policies: Policies, now_s: float) -> Record:
+    """Return the record with nothing outside the ranges: a trial that is ends, and an incumbent that is comes in.
+
+    Other policies than those on record end a trial too, for what it has shown so far was shown under the old ones.
+    """
+    if record.policies != policies:
+        renewed = record.incumbent.model_copy(update={"generation": record.newest_generation + 1})
+        record = Record(incumbent=renewed, policies=policies, started_at_s=now_s)
     if record.candidate is not None and not ranges.hold(record.candidate):
         record = record.back(now_s)
     if ranges.hold(record.incumbent):
@@ -51,7 +64,7 @@ def obeying(record: Record, ranges: KnobRanges, now_s: float) -> Record:
         for name, limits in ((name, getattr(ranges, name)) for name in type(ranges).model_fields)
     }
     incumbent = record.incumbent.model_copy(update={**inside, "generation": record.newest_generation + 1})
-    return Record(incumbent=incumbent, started_at_s=now_s)
+    return record.only(incumbent, now_s)
 
 
 def _start(bounds: Bounds, usual: int) -> int:

@@ -18,6 +18,11 @@ def rules(*entries: Rule) -> ConfigDict:
     return ConfigDict(json_schema_extra=lambda schema: schema.update({"x-kubernetes-validations": [*entries]}))
 
 
+def field_rules(*entries: Rule) -> Any:
+    """Return the marker of a field for whose value `entries` must hold."""
+    return Field(json_schema_extra={"x-kubernetes-validations": [*entries]})
+
+
 def list_map(key: str, *, max_length: int, min_length: int | None = None) -> Any:
     """Return the marker of a list whose items are told apart, and merged, by their `key`."""
     extra: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}

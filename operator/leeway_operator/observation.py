@@ -50,7 +50,7 @@ class Observation:
 
     def wanted(self, item: PodObserved, record: Record) -> PodKnobs:
         """Return the knobs that a pod should have."""
-        return pod_settings(record.in_force, item.pod.ordinal, self.replicas)
+        return pod_settings(record.in_force, record.policies, item.pod.ordinal, self.replicas)
 
     def to_push(self, record: Record) -> list[tuple[Pod, PodKnobs]]:
         """Return the pods that answer but have not accepted the knobs in force, and these."""

@@ -19,6 +19,7 @@ from leeway_operator.names import path_to
 from leeway_operator.observation import Observation
 from leeway_operator.pod_client import PodClient
 from leeway_operator.pods import Pod
+from leeway_operator.policies import policies_of
 from leeway_operator.profile import Profile
 from leeway_operator.records import Records
 from leeway_operator.report import report, unvisited
@@ -64,7 +65,8 @@ class Reconciler:
 
     async def _visit(self, profile: Profile, memory: Memory, now_s: float) -> None:
         token = await self.keeper.token(profile, memory, now_s)
-        record = obeying(await self.records.read(profile, memory, now_s), knob_ranges(profile.spec), now_s)
+        record = await self.records.read(profile, memory, now_s)
+        record = obeying(record, knob_ranges(profile.spec), policies_of(profile.spec.scheduling), now_s)
         await self.records.write(profile, memory, record)
         await self.keeper.keep(profile, memory, now_s)
         items = await self.cluster.items(
@@ -132,6 +134,8 @@ class Reconciler:
             return None, str(error)
         if not snapshot.ranges.hold(decision.record.in_force):
             return None, "the tuner decided on knobs outside their bounds"
+        if decision.record.policies != snapshot.record.policies:
+            return None, "the tuner changed policies, which only the profile may"
         return decision, ""
 
     async def _stands(self, profile: Profile) -> bool:

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from leeway_operator.children import boot_configuration
 from leeway_operator.children.configuration import RECORD_KEY
 from leeway_operator.cluster import Cluster
-from leeway_operator.knobs import starting_knobs
+from leeway_operator.knobs import first_record
 from leeway_operator.memory import Memory
 from leeway_operator.names import path_to
 from leeway_operator.profile import Profile
@@ -32,11 +32,11 @@ class Records:
             return memory.record.back(now_s)
         if memory.record is None and record is not None and record.candidate is not None:
             return record.back(now_s)
-        return record or Record(incumbent=starting_knobs(profile.spec), started_at_s=now_s)
+        return record or first_record(profile.spec, now_s)
 
     async def write(self, profile: Profile, memory: Memory, record: Record) -> None:
         """Put a record, and the knobs that pods boot with, where they outlive the operator."""
-        wanted = boot_configuration(profile, record.incumbent, record.model_dump_json(by_alias=True))
+        wanted = boot_configuration(profile, record)
         if not wanted["data"].items() <= memory.boot_data.items():
             memory.record = None  # until it is known whether this call has an effect
             path = path_to("ConfigMap", profile.namespace, profile.names.knobs)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from leeway_operator.bounds import KnobBounds
 from leeway_operator.markers import Rule, list_map, rule, rules
+from leeway_operator.scheduling import Scheduling
 
 Quantity = int | Annotated[str, Field(max_length=32)]
 Quantities = Annotated[dict[str, Quantity], Field(max_length=16)]
@@ -185,6 +186,17 @@ def _below_ceiling(knob: str, ceiling: str) -> Rule:
     )
 
 
+def _known_classes(section: str, names: str) -> Rule:
+    """Refuse a name by which no request will ever come."""
+    path = f"self.scheduling.{section}"
+    given = f"has({path}) && has({path}.{names})"
+    return rule(
+        f"!({given}) || {path}.{names}.all(name, self.objectives.exists(objective, objective.name == name))",
+        f"every name in {names} must be the name of one of the objectives: correct it, or add the objective",
+        f".scheduling.{section}.{names}",
+    )
+
+
 class Spec(Model):
     """What a user asks for. Leeway never writes it."""
 
@@ -199,6 +211,9 @@ class Spec(Model):
             " or decodeHeavyChunk.min to 1 or more",
             ".replicas",
         ),
+        _known_classes("ranking.effectivePriority", "classPoints"),
+        _known_classes("tenancy", "classShares"),
+        _known_classes("slack", "byClass"),
     )
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
@@ -218,6 +233,10 @@ class Spec(Model):
 
     tuning: Tuning = Field(default_factory=Tuning)
     """How Leeway turns the knobs."""
+
+    scheduling: Scheduling = Field(default_factory=Scheduling)
+    """How the engine pods schedule: who goes first, who is protected, limited and preempted. A change restarts
+    nothing."""
 
     telemetry: Telemetry = Field(default_factory=Telemetry)
     """Where Leeway reads what it measures by."""

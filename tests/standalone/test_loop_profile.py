@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters import Cluster, eventually
@@ -69,6 +70,21 @@ def test_new_bounds_are_obeyed_without_a_restart(served: Served) -> None:
     for pod in served.engines:
         assert served.knobs(pod)["enforced"]["tokenBudget"] == 128
         assert served.pod(pod)["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_changed_policies_reach_the_pods_without_a_restart(served: Served) -> None:
+    def enforced(pod: str) -> dict[str, Any]:
+        policies: dict[str, Any] = served.knobs(pod)["enforced"]["policies"]
+        return policies
+
+    served.patch({"scheduling": {"protection": {"prefillPercent": 30}, "adaptiveChunk": {"itlMs": 50}}})
+    soon(lambda: all(enforced(pod)["adaptiveChunk"] for pod in served.engines), 30)
+    for pod in served.engines:
+        assert enforced(pod)["adaptiveChunk"]["itlS"] == 0.05
+        assert enforced(pod)["protection"]["prefillPercent"] == 30
+        assert served.pod(pod)["status"]["containerStatuses"][0]["restartCount"] == 0
+    soon(lambda: served.status["knobs"].get("enforced"), 30)
+    assert served.knobs(served.engines[0])["accepted"]["tokenBudget"] == 128
 
 
 def test_killed_processes_come_back_with_the_knobs_in_force(served: Served) -> None:

@@ -11,6 +11,8 @@ from clusters import Cluster
 
 Change = dict[str, Any]
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+
 CHAT = {"name": "chat", "ttftMs": 500, "itlMs": 100}
 VALID: Change = {
     "apiVersion": "leeway.dev/v1alpha1",
@@ -149,6 +151,66 @@ INVALID: dict[str, tuple[Change, str]] = {
         {"engine.resources": {"requests": {"memory": "8Gi"}, "limits": {"memory": "4Gi"}}},
         "no entry of requests may be above its limit: lower the request or raise the limit",
     ),
+    "unknown ranking": (
+        {"scheduling.ranking.kind": "Random"},
+        'spec.scheduling.ranking.kind: Unsupported value: "Random": supported values: "FirstCome", "ShortestPrompt"',
+    ),
+    "settings of another ranking": (
+        {"scheduling.ranking": {"kind": "SkipJoin", "shortestPrompt": {}}},
+        "shortestPrompt counts with kind ShortestPrompt only: set kind to ShortestPrompt, or remove shortestPrompt",
+    ),
+    "points as a number": (
+        {"scheduling.victim": {"blockPoints": 2}},
+        "spec.scheduling.victim.blockPoints in body must be of type string",
+    ),
+    "points in words": (
+        {"scheduling.victim": {"blockPoints": "many"}},
+        'must be a decimal of 0 or more, in quotes, such as "0.5"',
+    ),
+    "ageing of zero": (
+        {"scheduling.ranking": {"kind": "ShortestPrompt", "shortestPrompt": {"ageingTokens": "0"}}},
+        'must be a decimal above 0, in quotes, such as "0.5"',
+    ),
+    "points of a class in words": (
+        {"scheduling.ranking": {"kind": "EffectivePriority", "effectivePriority": {"classPoints": {"chat": "high"}}}},
+        'must be a decimal in quotes, such as "10" or "-2.5"',
+    ),
+    "points of an unknown class": (
+        {"scheduling.ranking": {"kind": "EffectivePriority", "effectivePriority": {"classPoints": {"code": "10"}}}},
+        "every name in classPoints must be the name of one of the objectives: correct it, or add the objective",
+    ),
+    "share of an unknown class": (
+        {"scheduling.tenancy": {"classShares": {"code": "2"}}},
+        "every name in classShares must be the name of one of the objectives: correct it, or add the objective",
+    ),
+    "slack of an unknown class": (
+        {"scheduling.slack": {"byClass": {"code": "Reject"}}},
+        "every name in byClass must be the name of one of the objectives: correct it, or add the objective",
+    ),
+    "outputs cheaper than inputs": (
+        {"scheduling.tenancy": {"inputWeight": "3"}},
+        "outputWeight must not be below inputWeight, or the bound between tenants would not hold",
+    ),
+    "share of nothing": (
+        {"scheduling.tenancy": {"tenantShares": {"free": "0.0"}}},
+        'must be a decimal above 0, in quotes, such as "0.5"',
+    ),
+    "adaptive chunks without a bound": (
+        {"scheduling.adaptiveChunk": {"floorTokens": 32}},
+        "spec.scheduling.adaptiveChunk.itlMs: Required value",
+    ),
+    "no decodes beside prefills": (
+        {"scheduling.protection.prefillPercent": 100},
+        "spec.scheduling.protection.prefillPercent in body should be less than or equal to 90",
+    ),
+    "waiting upstream beyond the refusal": (
+        {"scheduling.admission": {"queueDelayMs": 1000, "upstreamDelayMs": 2000}},
+        "upstreamDelayMs must be below queueDelayMs, beyond which requests are refused and none waits upstream",
+    ),
+    "unknown fate of late requests": (
+        {"scheduling.slack.unreachable": "Drop"},
+        'spec.scheduling.slack.unreachable: Unsupported value: "Drop": supported values: "Serve", "Downgrade"',
+    ),
     "Prometheus without scheme": (
         {"telemetry.prometheus.url": "prometheus:9090"},
         'url must be an http or https address, such as "http://prometheus.monitoring.svc:9090"',
@@ -168,6 +230,22 @@ VALID_CHANGES: dict[str, Change] = {
     "an approval": {"tuning": {"mode": "Recommend", "approvedDecision": 3}},
     "resources": {"engine.resources": {"requests": {"cpu": 2, "memory": "4Gi"}, "limits": {"memory": "4096Mi"}}},
     "scaled to nothing": {"replicas": 0},
+    "points by class": {
+        "objectives": [CHAT, {"name": "batch", "deadlineSeconds": 600}],
+        "scheduling.ranking": {
+            "kind": "EffectivePriority",
+            "effectivePriority": {"classPoints": {"chat": "10", "batch": "-2.5"}},
+        },
+        "scheduling.slack": {"byClass": {"batch": "Reject"}},
+    },
+    "fair shares": {
+        "scheduling.ranking": {"kind": "TokenCounters"},
+        "scheduling.tenancy": {"tenantShares": {"paying": "3"}, "classShares": {"chat": "1.5"}},
+        "scheduling.growth": {"reserve": "All"},
+    },
+    "policies by their names alone": {
+        "scheduling": {"prefillCap": {}, "protection": {}, "slack": {}, "admission": {}, "victim": {}},
+    },
 }
 
 
@@ -197,6 +275,11 @@ def test_the_documented_profile_is_accepted(cluster: Cluster, namespace: str) ->
     cluster.kubectl("create", "--dry-run=server", "-n", namespace, "-f", "-", input=example)
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_are_accepted(cluster: Cluster, namespace: str, example: Path) -> None:
+    cluster.kubectl("create", "--dry-run=server", "-n", namespace, "-f", str(example))
+
+
 def test_defaults_are_served(cluster: Cluster, applied: str) -> None:
     spec = cluster.get("sp", "checked", "-n", applied)["spec"]
     assert spec["replicas"] == spec["gateway"]["replicas"] == 1
@@ -204,6 +287,11 @@ def test_defaults_are_served(cluster: Cluster, applied: str) -> None:
     assert spec["objectives"] == [{**CHAT, "quantilePercent": 95, "targetPercent": "99"}]
     assert spec["tuning"]["mode"] == "Observe"
     assert spec["tuning"]["knobs"]["prefillHeavyPercent"] == {"min": 0, "max": 100, "step": 1}
+    assert spec["scheduling"] == {
+        "ranking": {"kind": "FirstCome"},
+        "tenancy": {"inputWeight": "1", "outputWeight": "2", "residencyWeight": "0"},
+        "growth": {"reserve": "None", "quantilePercent": 50},
+    }
 
 
 def test_a_part_of_a_default_can_be_named(cluster: Cluster) -> None:
@@ -248,3 +336,6 @@ def test_explain_reads_like_documentation(cluster: Cluster) -> None:
     mode = explained("sp.spec.tuning.mode")
     assert "ENUM: Observe Recommend Auto" in mode
     assert "Observe measures and turns nothing" in mode
+    ranking = explained("sp.spec.scheduling.ranking.kind")
+    assert "TokenCounters: the tenant that was served least" in ranking
+    assert "decimals in quotes" in explained("sp.spec.scheduling.tenancy")

@@ -134,11 +134,11 @@ class FakeTuner:
             return _decision(snapshot, "RollBack" if record.candidate else "Hold", record.back(now_s))
         if record.candidate is not None:
             promoted = record.candidate.model_copy(update={"generation": record.newest_generation})
-            return _decision(snapshot, "Promote", Record(incumbent=promoted, started_at_s=now_s))
+            return _decision(snapshot, "Promote", record.only(promoted, now_s))
         if record.incumbent.token_budget == 128:
             return _decision(snapshot, "Hold", record)
         candidate = _with_budget(record.incumbent, 128)
-        trial = Record(incumbent=record.incumbent, candidate=candidate, trying=True, started_at_s=now_s)
+        trial = record.model_copy(update={"candidate": candidate, "trying": True, "started_at_s": now_s})
         return _decision(snapshot, "Try", trial)
 
 
@@ -231,6 +231,7 @@ class World:
             assert (knobs.token_budget, knobs.generation) == (record.in_force.token_budget, record.in_force.generation)
             booted = PodKnobs.model_validate_json(self.cluster.data()[f"{name}.json"])
             assert booted.token_budget == record.incumbent.token_budget
+            assert knobs.policies == booted.policies == record.policies
 
 
 def pod_body(name: str, component: str, **status: Any) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import aiohttp
 import pytest
@@ -84,11 +85,17 @@ async def serving(app: web.Application) -> AsyncIterator[str]:
 
 
 def through_gateway(
-    tmp_path: Path, *scripts: Script, wait_s: float = 0.3, objective: str = "only", body: bytes = b"{}"
+    tmp_path: Path,
+    *scripts: Script,
+    wait_s: float = 0.3,
+    objective: str | None = "only",
+    body: bytes = b"{}",
+    headers: Mapping[str, str] = MappingProxyType({}),
+    objectives: str = '[{"name": "only", "ttftMs": 60000, "itlMs": 60000}]',
 ) -> tuple[int, bytes, dict[tuple[str, str], float], list[int]]:
     """Send one request before pods of these scripts: status, body, verdicts, and how often each pod was asked."""
     file = tmp_path / "objectives.json"
-    file.write_text('[{"name": "only", "ttftMs": 60000, "itlMs": 60000}]')
+    file.write_text(objectives)
     asked = [0] * len(scripts)
 
     def pod_app(number: int, script: Script) -> web.Application:
@@ -111,8 +118,8 @@ def through_gateway(
             proxy = Proxy(config, roster, Objectives(file, metrics.expect), metrics, session)
             front = await stack.enter_async_context(serving(routes(proxy, metrics, config)))
             client = await stack.enter_async_context(aiohttp.ClientSession())
-            headers = {"x-leeway-objective": objective}
-            async with client.post(f"{front}/v1/completions", data=body, headers=headers) as response:
+            own = {} if objective is None else {"X-Leeway-Objective": objective}
+            async with client.post(f"{front}/v1/completions", data=body, headers={**own, **headers}) as response:
                 answer = await response.read()
             verdicts = {
                 (sample.labels["result"], sample.labels["reason"]): sample.value
@@ -123,6 +130,72 @@ def through_gateway(
             return response.status, answer, verdicts, asked
 
     return asyncio.run(send())
+
+
+def noting(seen: list[Mapping[str, str]], then: Script = whole) -> Script:
+    """A pod that keeps the headers it gets."""
+
+    async def script(request: web.Request) -> web.StreamResponse:
+        assert len(request.headers) == len(set(request.headers)), "none comes twice"
+        seen.append(request.headers.copy())
+        return await then(request)
+
+    return script
+
+
+def test_what_a_client_asks_for_in_headers_reaches_the_pod(tmp_path: Path) -> None:
+    seen: list[Mapping[str, str]] = []
+    asked = {"x-leeway-tenant": "paying", "x-leeway-priority": "7", "x-leeway-tool-wait": "30"}
+    through_gateway(tmp_path, noting(seen), headers=asked)
+    assert {name: seen[0][name] for name in asked} == asked
+    assert seen[0]["x-leeway-objective"] == "only"
+    assert "x-leeway-budget" not in seen[0]
+
+
+@pytest.mark.parametrize(("objective", "told"), [(None, "chat"), ("chat", "chat"), ("batch", "batch")])
+def test_the_pod_is_told_the_class_that_the_request_is_counted_for(
+    tmp_path: Path, objective: str | None, told: str
+) -> None:
+    seen: list[Mapping[str, str]] = []
+    classes = '[{"name": "chat", "ttftMs": 500}, {"name": "batch", "ttftMs": 900}]'
+    through_gateway(tmp_path, noting(seen), objective=objective, objectives=classes)
+    assert seen[0]["x-leeway-objective"] == told
+
+
+@pytest.mark.parametrize(
+    ("budget", "deadline", "least", "most"),
+    [("500", None, 400, 500), ("5000", 1000, 900, 1000), (None, 1000, 900, 1000), ("200", 1000, 100, 200)],
+)
+def test_the_pod_is_told_the_time_that_is_left(
+    tmp_path: Path, budget: str | None, deadline: int | None, least: float, most: float
+) -> None:
+    seen: list[Mapping[str, str]] = []
+    bound = '"ttftMs": 60000' if deadline is None else f'"deadlineSeconds": {deadline}'
+    headers = {} if budget is None else {"X-Leeway-Budget": budget}
+    classes = f'[{{"name": "only", {bound}}}]'
+    through_gateway(tmp_path, noting(seen), headers=headers, objectives=classes)
+    assert least < float(seen[0]["x-leeway-budget"]) <= most
+
+
+def test_what_a_request_waits_here_is_off_the_time_that_is_left(tmp_path: Path) -> None:
+    seen: list[Mapping[str, str]] = []
+    through_gateway(tmp_path, noting(seen, refuses), headers={"x-leeway-budget": "100"}, wait_s=0.6)
+    left_s = [float(headers["x-leeway-budget"]) for headers in seen]
+    assert left_s[0] - left_s[-1] > 0.2, "it was asked again after a pause"
+
+
+def test_what_is_overdue_has_no_time_left(tmp_path: Path) -> None:
+    seen: list[Mapping[str, str]] = []
+    through_gateway(tmp_path, noting(seen), headers={"x-leeway-budget": "0"})
+    assert float(seen[0]["x-leeway-budget"]) == 0
+
+
+@pytest.mark.parametrize("header", ["x-leeway-priority", "x-leeway-budget", "x-leeway-tool-wait"])
+def test_a_header_without_meaning_is_refused_by_its_name_and_reaches_no_pod(tmp_path: Path, header: str) -> None:
+    status, body, verdicts, asked = through_gateway(tmp_path, whole, headers={header: "soon"})
+    error = json.loads(body)["error"]
+    assert (status, error["type"], error["param"]) == (400, "invalid_request_error", header)
+    assert (verdicts, asked) == ({}, [0])
 
 
 def test_a_stream_passes_through_byte_by_byte(tmp_path: Path) -> None:

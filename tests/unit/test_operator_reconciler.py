@@ -4,7 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from leeway_core.decision import Decision
 from leeway_core.pod_knobs import PodKnobs
+from leeway_core.policies import AdaptiveChunk, Policies, Protection, Slack
+from leeway_core.snapshot import Snapshot
 from leeway_operator.cluster import ApiError
 from operator_doubles import KNOBS_PATH, NAMESPACE, PROFILE_PATH, World
 
@@ -170,6 +173,91 @@ def test_new_bounds_are_obeyed_in_any_mode() -> None:
     assert world.cluster.record.in_force.token_budget == 160
     world.check_pods()
     assert world.status["observedGeneration"] == 2
+
+
+def schedule(world: World, generation: int, **sections: Any) -> None:
+    """Change the policies of the profile."""
+    body = world.cluster.objects[PROFILE_PATH]
+    body["spec"]["scheduling"] = sections
+    body["metadata"]["generation"] = generation
+
+
+def test_policies_are_in_the_boot_files_from_the_first_visit_on() -> None:
+    world = World("Observe")
+    schedule(world, 1, ranking={"kind": "TokenCounters"})
+    visit(world, 2)
+    assert {knobs.policies.ranking.kind for knobs in world.pods.knobs.values()} == {"token_counters"}
+    assert (world.cluster.record.incumbent.generation, world.pods.pushed) == (1, [])
+    world.check_pods()
+
+
+def test_changed_policies_are_pushed_live_as_a_new_generation_and_read_back() -> None:
+    world = settled("Observe", 3)
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/chat-engine"
+    pods, before = world.cluster.objects[path], world.cluster.record.in_force.generation
+    schedule(world, 2, adaptiveChunk={"itlMs": 50}, tenancy={"tenantShares": {"paying": "3"}})
+    visit(world)
+    assert sorted(name for name, _ in world.pods.pushed) == ["chat-engine-0", "chat-engine-1"]
+    for _, knobs in world.pods.pushed:
+        assert knobs.generation == before + 1
+        assert knobs.policies.adaptive_chunk == AdaptiveChunk(itl_s=0.05)
+        assert knobs.policies.tenancy.tenant_shares == {"paying": 3.0}
+    world.check_pods()
+    assert world.status["knobs"]["enforced"] == world.status["knobs"]["desired"]
+    assert world.status.get("decisions") is None
+    assert world.cluster.objects[path] == pods
+    visit(world)
+    assert len(world.pods.pushed) == 2, "once"
+
+
+def test_a_trial_keeps_the_policies_and_a_change_of_them_ends_it() -> None:
+    world = settled("Observe", 2)
+    schedule(world, 2, protection={})
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    visit(world)
+    assert world.cluster.record.trying
+    world.check_pods()
+    tried = world.cluster.record.in_force.generation
+    world.tuner.down = True
+    schedule(world, 3, protection={"prefillPercent": 30})
+    visit(world)
+    assert world.cluster.record.candidate is None
+    assert world.cluster.record.in_force.generation > tried
+    assert world.cluster.record.in_force.token_budget == 64
+    world.check_pods()
+
+
+def test_a_promotion_keeps_the_policies() -> None:
+    world = World("Auto")
+    schedule(world, 1, slack={"unreachable": "Reject"})
+    visit(world, 6)
+    assert world.cluster.record.incumbent.token_budget == 128
+    assert world.cluster.record.policies == Policies(slack=Slack(unreachable="reject"))
+    world.check_pods()
+
+
+def test_policies_that_somebody_else_pushed_are_turned_back() -> None:
+    world = settled("Observe")
+    others = {"generation": 99, "policies": Policies(protection=Protection())}
+    world.pods.knobs["chat-engine-1"] = world.pods.knobs["chat-engine-1"].model_copy(update=others)
+    visit(world)
+    assert world.cluster.record.policies == Policies()
+    world.check_pods()
+
+
+def test_policies_are_not_taken_from_the_tuner() -> None:
+    world = settled("Auto", 3)
+    decide = world.tuner.decide
+
+    async def meddle(snapshot: Snapshot) -> Decision:
+        decision = await decide(snapshot)
+        record = decision.record.model_copy(update={"policies": Policies(protection=Protection())})
+        return decision.model_copy(update={"record": record})
+
+    world.tuner.decide = meddle  # type: ignore[method-assign]
+    visit(world)
+    assert world.cluster.record.policies == Policies()
+    assert "only the profile may" in world.condition("Tuning")["message"]
 
 
 def test_nothing_moves_for_a_profile_that_changed_meanwhile() -> None:

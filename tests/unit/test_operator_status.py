@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from leeway_core.knobs import Knobs
+from leeway_core.policies import Policies, TokenCounters
 from leeway_core.reading import Error, Idle, Missing, Reading, Stale, TooFewSamples, Value
 from leeway_core.record import Record
 from leeway_core.snapshot import Telemetry
@@ -26,6 +27,7 @@ KNOBS = Knobs(
     prefill_heavy_percent=50,
     running_sequences=8,
 )
+FAIR = Policies(ranking=TokenCounters())
 
 
 def status_with(reading: Reading, *, mode: str = "Observe", url: str | None = "http://p:9090") -> Status:
@@ -151,8 +153,9 @@ def test_a_second_visit_changes_nothing_and_a_transition_keeps_its_time() -> Non
 
 
 def test_the_first_pods_are_the_prefill_heavy_ones() -> None:
-    chunks = [pod_settings(KNOBS, ordinal, 3).chunk_size for ordinal in range(3)]
-    assert chunks == [64, 64, 16]
+    settings = [pod_settings(KNOBS, FAIR, ordinal, 3) for ordinal in range(3)]
+    assert [each.chunk_size for each in settings] == [64, 64, 16]
+    assert [each.policies for each in settings] == [FAIR] * 3
     everywhere = KNOBS.model_copy(update={"prefill_heavy_percent": 0, "decode_heavy_chunk": 0, "token_budget": 4})
-    settings = pod_settings(everywhere, 0, 1)
-    assert (settings.chunk_size, settings.running_sequences) == (1, 4)
+    only = pod_settings(everywhere, FAIR, 0, 1)
+    assert (only.chunk_size, only.running_sequences) == (1, 4)

@@ -58,6 +58,8 @@ class KvMachine(RuleBasedStateMachine):
         self.texts: dict[Request, Text] = {}
         self.waiting: list[Request] = []
         self.running: list[Request] = []
+        self.kept: list[Request] = []
+        """Ended requests that keep what can be found of them."""
         self.moves: list[Move] = []
         self.work: list[Work] | None = None
 
@@ -89,6 +91,9 @@ class KvMachine(RuleBasedStateMachine):
 
     def grow(self, request: Request, draw: Random) -> None:
         while not self.kv.pool.free:
+            if self.kept:
+                self.kv.release(self.kept.pop())
+                continue
             victim = self.running.pop()
             if self.kv.can_swap(victim) and draw.random() < 0.7:
                 self.moves += self.kv.swap_out(victim)
@@ -103,7 +108,10 @@ class KvMachine(RuleBasedStateMachine):
         while self.waiting and len(self.running) < MOST_RUNNING:
             request = self.waiting[0]
             if not self.kv.fits(request, growth, len(self.running)):
-                break
+                if not self.kept:
+                    break
+                self.kv.release(self.kept.pop())
+                continue
             del self.waiting[0]
             self.moves += self.kv.admit(request, growth)
             assert 0 < request.pending <= request.known
@@ -129,7 +137,7 @@ class KvMachine(RuleBasedStateMachine):
             text.token_ids.append(int(draw.random() < 0.1))
             request.generated += 1
             if request.generated == request.max_tokens:
-                self.end(request, FinishReason.LENGTH)
+                self.end(request, FinishReason.LENGTH, keep=draw.random() < 0.5)
             elif draw.random() < 0.05:
                 self.end(request, FinishReason.STOP)
             else:
@@ -168,16 +176,27 @@ class KvMachine(RuleBasedStateMachine):
     def slot(self, blocks: list[int], position: int) -> int:
         return blocks[position // SIZE] * SIZE + position % SIZE
 
-    def end(self, request: Request, reason: FinishReason) -> None:
+    @rule(seed=st.integers(0, 2**16))
+    def let_go(self, seed: int) -> None:
+        if self.kept:
+            self.kv.release(self.kept.pop(seed % len(self.kept)))
+
+    def end(self, request: Request, reason: FinishReason, *, keep: bool = False) -> None:
         (self.running if request in self.running else self.waiting).remove(request)
         if reason is not FinishReason.CANCEL:
             self.lengths.observe(request.slo_class, request.generated)
-        self.kv.release(request)
+        if keep:
+            full = request.computed // SIZE
+            assert self.kv.keep(request) == (full > 0)
+            assert len(request.blocks) == full, "all that is computed can be found"
+            self.kept.append(request)
+        else:
+            self.kv.release(request)
 
     @invariant()
     def each_block_is_free_or_held_by_those_that_name_it(self) -> None:
         pool = self.kv.pool
-        held = Counter(block for request in self.running for block in request.blocks)
+        held = Counter(block for request in self.running + self.kept for block in request.blocks)
         assert pool.free + len(held) == BLOCKS
         assert pool.cached <= pool.free
         assert pool.unheld(range(BLOCKS)) == pool.free
@@ -208,6 +227,8 @@ class KvMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for request in self.running + self.waiting:
             self.end(request, FinishReason.CANCEL)
+        for request in self.kept:
+            self.kv.release(request)
         assert (self.kv.pool.free, self.kv.host.free, self.kv.promised) == (BLOCKS, SWAP_BLOCKS, 0)
 
 

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_core.policies import (
     AdaptiveChunk,
@@ -62,13 +62,27 @@ def keys_of(number: int, prompt: int, output: int) -> list[bytes]:
 
 
 def check_blocks(scheduler: Scheduler) -> None:
-    """Every block is free or held, here and on the host."""
-    held = {block for request in scheduler.running.values() for block in request.blocks}
+    """Every block is free or held, here and on the host, and those of whoever waits for a tool can be found."""
+    here = [*scheduler.running.values(), *scheduler.tool_waits]
+    held = {block for request in here for block in request.blocks}
     assert scheduler.pool.free + len(held) == BLOCKS
     assert all(len(set(request.blocks)) == len(request.blocks) for request in scheduler.running.values())
     swapped = [block for request in scheduler.waiting.values() for block in request.swapped]
     assert len(set(swapped)) == len(swapped)
     assert scheduler.kv.host.free + len(swapped) == SWAP_BLOCKS
+    for request in scheduler.tool_waits:
+        assert request.state is State.TOOL_WAIT
+        assert request.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+        assert request.blocks
+        assert scheduler.pool.find(request.keys[: len(request.blocks)]) == request.blocks
+
+
+def go_on(requests: list[Request], number: int, tokens: int) -> tuple[int, list[bytes]]:
+    """The prompt of a request that goes on from an earlier one with so many tokens more, and its keys."""
+    before = requests[number % len(requests)]
+    prompt = before.known + tokens
+    keys = before.keys[: before.known // BLOCK_SIZE]
+    return prompt, keys + [bytes([number % 256, place]) for place in range(prompt // BLOCK_SIZE - len(keys))]
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -83,17 +97,48 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests: list[Request] = []
         self.plan: Plan | None = None
         self.pushed = knobs
+        self.now_s = 0.0
 
-    @rule(target=names, prompt=st.integers(1, 30), output=st.integers(1, 30))
-    def arrive(self, prompt: int, output: int) -> str:
+    @rule(
+        target=names,
+        prompt=st.integers(1, 30),
+        output=st.integers(1, 30),
+        tool_wait_s=st.sampled_from((0.0, 5.0, 50.0)),
+    )
+    def arrive(self, prompt: int, output: int, tool_wait_s: float) -> str:
         name = f"r{len(self.requests)}"
         if prompt + output - 1 > BLOCKS * BLOCK_SIZE:
             with pytest.raises(RequestRejected):
                 self.scheduler.add(name, prompt, output)
         else:
             keys = keys_of(len(self.requests), prompt, output)
-            self.requests.append(self.scheduler.add(name, prompt, output, keys=keys))
+            self.requests.append(
+                self.scheduler.add(name, prompt, output, arrival_s=self.now_s, tool_wait_s=tool_wait_s, keys=keys)
+            )
         return name
+
+    @precondition(lambda self: self.requests)
+    @rule(target=names, number=st.integers(0, 99), tokens=st.integers(1, 9), tool_wait_s=st.sampled_from((0.0, 20.0)))
+    def come_back_from_a_tool(self, number: int, tokens: int, tool_wait_s: float) -> str:
+        name = f"r{len(self.requests)}"
+        prompt, keys = go_on(self.requests, number, tokens)
+        if prompt + 2 - 1 <= BLOCKS * BLOCK_SIZE:
+            before = next(
+                (r for r in self.scheduler.tool_waits if r is self.requests[number % len(self.requests)]), None
+            )
+            request = self.scheduler.add(name, prompt, 2, arrival_s=self.now_s, tool_wait_s=tool_wait_s, keys=keys)
+            self.requests.append(request)
+            assert before is None or self.scheduler.kv.found_tokens(keys) >= len(before.blocks) * BLOCK_SIZE
+        return name
+
+    @rule(name=names)
+    def stop(self, name: str) -> None:
+        was = self.scheduler.running.get(name)
+        request = self.scheduler.stop(name)
+        if request is not None:
+            assert request.finish_reason is FinishReason.STOP
+            assert request is was or request.state is State.FINISHED
+        assert self.scheduler.stop(name) is None
 
     @rule(name=consumes(names))
     def cancel(self, name: str) -> None:
@@ -112,22 +157,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.pushed = knobs if allowed else self.pushed
         assert reply.accepted == self.pushed
 
-    @rule(name=names, tokens=st.integers(1, 10))
-    def use_a_tool(self, name: str, tokens: int) -> None:
-        request = self.scheduler.park(name)
-        if request is None:
-            return
-        assert (request.state, request.blocks, request.computed) == (State.TOOL_WAIT, [], 0)
-        known = request.known
-        if request.prompt_tokens + tokens + request.max_tokens - 1 > BLOCKS * BLOCK_SIZE:
-            with pytest.raises(RequestRejected):
-                self.scheduler.resume(name, tokens)
-            assert self.scheduler.parked == {name: request}
-            assert self.scheduler.fail(name) is request
-            assert request.finish_reason is FinishReason.ERROR
-        else:
-            assert self.scheduler.resume(name, tokens) is request
-            assert (request.state, request.known) == (State.PREEMPTED, known + tokens)
+    @rule(seconds=st.integers(1, 30))
+    def time_passes(self, seconds: int) -> None:
+        self.now_s += seconds
+        before = list(self.scheduler.tool_waits)
+        self.scheduler.end_tool_waits(self.now_s)
+        assert all(request.blocks == [] for request in before if request.state is State.FINISHED)
+        assert (self.scheduler.tool_waits.next_end_s or self.now_s + 1) > self.now_s
 
     @rule()
     def make_plan(self) -> None:
@@ -135,11 +171,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         held = len(self.scheduler.running)
         decoding = {r for r in self.scheduler.running.values() if r.state is State.DECODING}
-        plan = self.plan = self.scheduler.plan()
+        plan = self.plan = self.scheduler.plan(self.now_s)
         assert plan.knobs == self.scheduler.enforced == self.pushed
         assert plan.tokens <= plan.knobs.token_budget
         assert len(self.scheduler.running) <= max(held, plan.knobs.running_sequences)
         assert all(0 < chunk.tokens <= plan.knobs.chunk_size for chunk in plan.prefills)
+        assert not plan.preempted or not len(self.scheduler.tool_waits), "what is kept goes before what runs"
         for victim in plan.preempted:
             # One that needs less now, as it finds its prefix with another, may come back at once.
             kept = [request for request in self.scheduler.running.values() if request not in plan.admitted]
@@ -195,9 +232,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             waiting = self.scheduler.waiting.get(request.request_id) is request
             assert running == (request.state in (State.PREFILLING, State.DECODING))
             assert waiting == (request.state in (State.WAITING, State.PREEMPTED))
-            assert running or not request.blocks
+            kept = request in list(self.scheduler.tool_waits)
+            assert kept == (request.state is State.TOOL_WAIT)
+            assert running or kept or not request.blocks
             assert request.state is not State.PREEMPTED or request.swapped or request.computed == 0
-            assert (request.finish_reason is None) == (request.state is not State.FINISHED)
+            assert (request.finish_reason is None) == (request.state not in (State.FINISHED, State.TOOL_WAIT))
 
     def teardown(self) -> None:
         """Every request ends, and within a bounded number of iterations."""
@@ -208,7 +247,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         for _ in range(work * (len(self.requests) + 1) + 1):
             if not self.scheduler.running and not self.scheduler.waiting:
                 break
-            self.scheduler.complete(self.scheduler.plan())
+            self.scheduler.complete(self.scheduler.plan(self.now_s))
+        self.scheduler.end_tool_waits(self.now_s + 1000)
         assert all(request.state is State.FINISHED for request in self.requests)
         assert (self.scheduler.pool.free, self.scheduler.kv.promised) == (BLOCKS, 0)
         assert self.scheduler.kv.host.free == SWAP_BLOCKS
@@ -233,8 +273,11 @@ class PolicyMachine(RuleBasedStateMachine):
         tenant=st.sampled_from("abc"),
         slo_class=st.sampled_from(("", "gold")),
         budget_s=st.none() | st.floats(0.0, 30.0),
+        tool_wait_s=st.sampled_from((0.0, 0.1, 10.0)),
     )
-    def arrive(self, prompt: int, output: int, tenant: str, slo_class: str, budget_s: float | None) -> str:
+    def arrive(
+        self, prompt: int, output: int, tenant: str, slo_class: str, budget_s: float | None, tool_wait_s: float
+    ) -> str:
         name = f"r{len(self.requests)}"
         deadline_s = None if budget_s is None else self.now_s + budget_s
         try:
@@ -246,6 +289,7 @@ class PolicyMachine(RuleBasedStateMachine):
                 tenant=tenant,
                 slo_class=slo_class,
                 deadline_s=deadline_s,
+                tool_wait_s=tool_wait_s,
                 keys=keys_of(len(self.requests), prompt, output),
             )
         except RequestRejected:
@@ -264,14 +308,16 @@ class PolicyMachine(RuleBasedStateMachine):
     def cancel(self, name: str) -> None:
         self.scheduler.cancel(name)
 
-    @rule(name=names, tokens=st.integers(1, 3))
-    def use_a_tool(self, name: str, tokens: int) -> None:
-        if self.scheduler.park(name):
-            self.iterate(1)
-            try:
-                self.scheduler.resume(name, tokens)
-            except RequestRejected:
-                self.scheduler.fail(name)
+    @precondition(lambda self: self.requests)
+    @rule(number=st.integers(0, 99), tokens=st.integers(1, 9))
+    def come_back_from_a_tool(self, number: int, tokens: int) -> None:
+        prompt, keys = go_on(self.requests, number, tokens)
+        try:
+            name = f"r{len(self.requests)}"
+            request = self.scheduler.add(name, prompt, 3, arrival_s=self.now_s, tool_wait_s=1.0, keys=keys)
+        except RequestRejected:
+            return
+        self.requests.append(request)
 
     @rule(iterations=st.integers(1, 20))
     def iterate(self, iterations: int) -> None:
@@ -299,7 +345,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_request_is_lost(self) -> None:
-        here = [*self.scheduler.running.values(), *self.scheduler.waiting.values(), *self.scheduler.parked.values()]
+        here = [*self.scheduler.running.values(), *self.scheduler.waiting.values(), *self.scheduler.tool_waits]
         assert {id(r) for r in here} == {id(r) for r in self.requests if r.state is not State.FINISHED}
         assert self.scheduler.waiting_tokens == sum(request.pending for request in self.scheduler.waiting.values())
 
@@ -318,6 +364,7 @@ class PolicyMachine(RuleBasedStateMachine):
             if not self.scheduler.running and not self.scheduler.waiting:
                 break
             self.iterate(1)
+        self.scheduler.end_tool_waits(self.now_s + 1000)
         assert all(request.state is State.FINISHED for request in self.requests)
         assert (self.scheduler.pool.free, self.scheduler.kv.promised) == (BLOCKS, 0)
         assert self.scheduler.kv.host.free == SWAP_BLOCKS

@@ -45,6 +45,7 @@ class CountingEngine:
         self.late: list[str] = []
         self.stopped: list[str] = []
         self.events: list[RequestEvent] = []
+        self.kept = 0
         self.accepted = self.enforced = knobs(1)
         self.steps = 0
         self.begun = threading.Semaphore(0)
@@ -66,7 +67,15 @@ class CountingEngine:
 
     def stop(self, request_id: str) -> None:
         self.stopped.append(request_id)
-        self.cancel(request_id)
+        if self.left.pop(request_id, None):
+            self.kept += 1
+
+    @property
+    def tool_waits_end_in_s(self) -> float | None:
+        return 0.05 if self.kept else None
+
+    def end_tool_waits(self) -> None:
+        self.kept = 0
 
     def set_knobs(self, new: PodKnobs) -> KnobsReply:
         self.accepted = new
@@ -97,7 +106,7 @@ class CountingEngine:
         return events
 
     def stats(self) -> EngineStats:
-        return EngineStats(len(self.left), 0, 0, 0, 0, self.steps, 0, 0, 0)
+        return EngineStats(len(self.left), 0, 0, 0, 0, self.steps, 0, 0, 0, tool_waits=self.kept)
 
 
 class ApiSide:
@@ -229,15 +238,17 @@ def test_how_late_a_cancel_was_heard_is_told_once() -> None:
         assert side.step().cancel_delays_s == []
 
 
-def test_a_request_that_ended_with_a_stop_string_is_stopped_and_not_cancelled() -> None:
+def test_a_stop_is_no_cancel_and_an_idle_loop_lets_go_in_time_of_what_it_keeps() -> None:
     with running_loop() as side:
         side.send(add("a", 100))
         assert side.engine.begun.acquire(timeout=20)
         side.send(Stop("a"))
         side.step()
-        message = side.receive()
-        assert isinstance(message, Stepped)
-        assert (message.stats.running, side.engine.stopped, message.cancel_delays_s) == (0, ["a"], [])
+        stopped, later = side.receive(), side.receive()
+        assert isinstance(stopped, Stepped)
+        assert isinstance(later, Stepped)
+        assert (stopped.stats.running, side.engine.stopped, stopped.cancel_delays_s) == (0, ["a"], [])
+        assert (stopped.stats.tool_waits, later.stats.tool_waits) == (1, 0)
 
 
 def test_knobs_written_during_a_step_hold_for_the_next_one_and_the_last_write_wins() -> None:

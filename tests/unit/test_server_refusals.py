@@ -1,10 +1,11 @@
-"""What a client is told when a pod turns its request away, and how it tells the time it has."""
+"""What a client is told when a pod turns its request away."""
 
 import json
 
 import pytest
-from leeway_engine.server.budget import deadline_s
-from leeway_engine.server.errors import ApiError, api_error, error_response
+from leeway_core.headers import PRIORITY_HEADER
+from leeway_core.terms import HeaderError, Terms
+from leeway_engine.server.errors import api_error, error_response
 from leeway_engine.server.token_stream import GenerationError
 
 
@@ -30,13 +31,11 @@ def test_a_refusal_says_why_for_programs_and_when_to_come_again(
     assert (error["code"], error["type"], error["message"]) == (code, kind, "why")
 
 
-@pytest.mark.parametrize(("budget", "deadline"), [(None, None), ("0", 5.0), ("2.5", 7.5)])
-def test_the_time_left_makes_a_deadline(budget: str | None, deadline: float | None) -> None:
-    assert deadline_s(budget, 5.0) == deadline
-
-
-@pytest.mark.parametrize("budget", ["", "soon", "-1", "nan", "inf"])
-def test_a_senseless_budget_is_the_clients_fault(budget: str) -> None:
-    with pytest.raises(ApiError, match="must be seconds") as error:
-        deadline_s(budget, 5.0)
-    assert error.value.status == 400
+def test_a_header_without_meaning_is_the_clients_fault_and_named() -> None:
+    with pytest.raises(HeaderError) as wrong:
+        Terms.of({PRIORITY_HEADER: "high"})
+    response = error_response(api_error(wrong.value))
+    assert isinstance(response.body, bytes)
+    error = json.loads(response.body)["error"]
+    assert (response.status, error["type"], error["param"]) == (400, "invalid_request_error", PRIORITY_HEADER)
+    assert error["message"] == "the header x-leeway-priority must be a whole number from -100 to 100, not 'high'"

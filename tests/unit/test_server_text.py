@@ -97,6 +97,19 @@ def test_a_stop_string_ends_the_text_and_the_count_of_tokens() -> None:
     assert generated(stream, ["cd"]) == [Piece("ab", "stop", 3, 4)]
 
 
+@pytest.mark.parametrize(("stops", "whole"), [(["cd"], True), (["xy"], False)])
+def test_a_stop_string_makes_the_answer_whole_before_the_loop_ends_it(stops: list[str], whole: bool) -> None:
+    async def collect() -> TokenStream:
+        stream = TokenStream()
+        stream.put(event("abcd", made=4))
+        source = pieces(stream, Detokenizer(TOKENIZER), StopStrings(stops))
+        await anext(source)
+        return stream
+
+    stream = asyncio.run(collect())
+    assert (stream.whole, stream.ended) == (whole, False)
+
+
 def test_a_half_stop_string_at_the_end_is_text() -> None:
     stream = TokenStream()
     stream.put(event("abc", made=3, finish=FinishReason.LENGTH))

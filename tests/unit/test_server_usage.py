@@ -66,6 +66,7 @@ def test_the_metrics_tell_hits_cached_blocks_and_swaps() -> None:
         swapped_out_blocks=9,
         swapped_in_blocks=8,
         swap_blocks_used=1,
+        tool_waits=3,
     )
     metrics.stepped(Stepped([], reading))
     text = generate_latest(metrics.registry).decode()
@@ -78,5 +79,6 @@ def test_the_metrics_tell_hits_cached_blocks_and_swaps() -> None:
         'leeway_engine_swapped_blocks_total{way="out"} 9.0',
         'leeway_engine_swapped_blocks_total{way="in"} 8.0',
         "leeway_engine_swap_blocks 1.0",
+        "leeway_engine_tool_waits 3.0",
     ):
         assert f"\n{line}\n" in text

@@ -1,7 +1,6 @@
 """A running trial: windows of the candidate and of the incumbent alternate until one of them is the better."""
 
 from leeway_core.decision import Evidence
-from leeway_core.record import Record
 
 from leeway_tuner.case import Answer, Case
 from leeway_tuner.evidence import RISK, Difference, Window, breach, numbers, score
@@ -79,7 +78,7 @@ def _compare(case: Case, trial: Trial) -> Answer:
 
 
 def _won(case: Case, trial: Trial, found: Difference, evidence: Evidence) -> Answer:
-    record = Record(incumbent=case.push(trial.candidate), started_at_s=case.now_s)
+    record = case.record.only(case.push(trial.candidate), case.now_s)
     words = case.space.describe(trial.candidate)
     if trial.number is None:
         case = case.ended(trial, found.mean, confirmed=True, gain=0.0, failures=0, incumbent_seen=trial.candidate_seen)
@@ -100,7 +99,7 @@ def _lost(case: Case, trial: Trial, found: Difference) -> Answer:
             return case.answer(
                 "RollBack", "Confirmed", "The incumbent beats the starting knobs", record=case.back(), evidence=evidence
             )
-        record = Record(incumbent=case.push(trial.candidate), started_at_s=case.now_s)
+        record = case.record.only(case.push(trial.candidate), case.now_s)
         case = case.ended(trial, found.mean, confirmed=True, gain=0.0, incumbent_seen=trial.candidate_seen)
         message = "The incumbent does not beat the starting knobs beyond noise: they are in force again"
         return case.answer("Restore", "NotBeyondNoise", message, record=record, evidence=evidence)

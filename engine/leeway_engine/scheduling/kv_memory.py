@@ -34,10 +34,14 @@ class KvMemory:
 
     def fits(self, request: Request, growth: Growth, running: int) -> bool:
         """Whether the request can be admitted beside so many running ones."""
+        return self.lacking(request, growth, running) <= 0
+
+    def lacking(self, request: Request, growth: Growth, running: int) -> int:
+        """How many blocks must become free until it fits; 0 or less if it does."""
         shared, _ = self._find(request)
         spare = running if growth.reserve == "none" else 0
         needed = self._need(request, growth) - len(shared) + self.pool.unheld(shared)
-        return needed + spare <= self.pool.free - self.promised
+        return needed + spare - (self.pool.free - self.promised)
 
     def admit(self, request: Request, growth: Growth) -> list[Move]:
         """Give a request that fits the blocks of its known tokens, and promise those that it is to grow by.
@@ -91,6 +95,19 @@ class KvMemory:
         """Take the blocks from a running request; it will be computed again but for what is found published."""
         self._let_go(request)
         request.computed = 0
+
+    def keep(self, request: Request) -> bool:
+        """Leave a running request its full computed blocks, for others to find, and nothing else; whether it has any.
+
+        Where another holds a block of the same key, that one is kept and its own given back.
+        """
+        request.published = 0  # a block stayed private while another had its key, which may be evicted by now
+        self.book(request)
+        found = self.pool.find(islice(request.keys, request.computed // self.pool.block_size))
+        self.pool.hold(found)
+        self._let_go(request)
+        request.blocks = found
+        return bool(found)
 
     def release(self, request: Request) -> None:
         """Take all that an ended request holds, here and on the host."""

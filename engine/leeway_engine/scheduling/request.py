@@ -14,6 +14,7 @@ class State(Enum):
     DECODING = "decoding"
     PREEMPTED = "preempted"
     TOOL_WAIT = "tool_wait"
+    """Its answer is whole, and it keeps KV for a request that goes on from it."""
     FINISHED = "finished"
 
 
@@ -23,11 +24,10 @@ class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CANCEL = "cancel"
-    ERROR = "error"
     REJECTED = "rejected"
 
 
-PHASES = ("waiting", "prefilling", "decoding", "preempted", "swapped", "tool_wait")
+PHASES = ("waiting", "prefilling", "decoding", "preempted", "swapped")
 """Where a request that has not ended can be, as `Request.phase` names it."""
 
 LEGAL_TRANSITIONS = frozenset(
@@ -36,13 +36,13 @@ LEGAL_TRANSITIONS = frozenset(
         (State.WAITING, State.FINISHED),
         (State.PREFILLING, State.DECODING),
         (State.PREFILLING, State.PREEMPTED),
+        (State.PREFILLING, State.TOOL_WAIT),
         (State.PREFILLING, State.FINISHED),
         (State.DECODING, State.PREEMPTED),
         (State.DECODING, State.TOOL_WAIT),
         (State.DECODING, State.FINISHED),
         (State.PREEMPTED, State.PREFILLING),
         (State.PREEMPTED, State.FINISHED),
-        (State.TOOL_WAIT, State.PREEMPTED),
         (State.TOOL_WAIT, State.FINISHED),
     }
 )
@@ -80,6 +80,8 @@ class Request:
     priority: int = 0
     deadline_s: float | None = None
     """Time, on the clock of `arrival_s`, by which the last token is due."""
+    tool_wait_s: float = 0.0
+    """How long it keeps its KV once its answer is whole; 0 keeps none."""
     downgraded: bool = False
     """Its deadline is given up: it is served as if it had neither deadline, class nor priority."""
     traced: bool = False

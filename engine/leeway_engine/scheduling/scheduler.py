@@ -23,6 +23,7 @@ from leeway_engine.scheduling.ranking.choice import ranking_of
 from leeway_engine.scheduling.request import FinishReason, Request, RequestRejected, State
 from leeway_engine.scheduling.swap_cost import SwapCost
 from leeway_engine.scheduling.tenants import Tenants
+from leeway_engine.scheduling.tool_waits import ToolWaits
 from leeway_engine.scheduling.wait_queue import WaitQueue, spare_earliest
 
 
@@ -41,8 +42,8 @@ class Scheduler:
         self.accepted = self.enforced = knobs
         self.running: dict[str, Request] = {}
         """Requests that hold blocks, in order of admission."""
-        self.parked: dict[str, Request] = {}
-        """Requests that wait for a tool."""
+        self.tool_waits = ToolWaits(pool.block_size)
+        """Ended requests that keep their blocks until what goes on from them is admitted, or others need the blocks."""
         self.iterations = 0
         self.cancels: Counter[str] = Counter()
         """Requests that were cancelled, by the phase that they were in."""
@@ -83,6 +84,7 @@ class Scheduler:
         slo_class: str = "",
         priority: int = 0,
         deadline_s: float | None = None,
+        tool_wait_s: float = 0.0,
         keys: list[bytes] | None = None,
         traced: bool = False,
     ) -> Request:
@@ -91,7 +93,7 @@ class Scheduler:
         `keys` are those of the full blocks of its prompt; the caller appends those of the output to `Request.keys`.
         Without, no prefix is found and none published. Plans say why they chose a traced request.
         """
-        if request_id in self.running or request_id in self.waiting or request_id in self.parked:
+        if request_id in self.running or request_id in self.waiting:
             raise RequestRejected("duplicate_id", f"a request {request_id} is already here")
         expected = self._lengths.expected(slo_class, max_tokens)
         keys = keys or []
@@ -111,6 +113,7 @@ class Scheduler:
             slo_class=slo_class,
             priority=priority,
             deadline_s=deadline_s,
+            tool_wait_s=tool_wait_s,
             unpaid=prompt_tokens,
             expected_tokens=prompt_tokens + expected,
             keys=keys,
@@ -120,6 +123,7 @@ class Scheduler:
         self._now_s = max(self._now_s, arrival_s)
         self.tenants.queued(request)
         self._queue.add(request, self.iterations, self._now_s)
+        self.tool_waits.renew(request, self._now_s)
         if self.enforced.policies.slack is not None:
             self._deadlines.watch(request)
         return request
@@ -137,38 +141,10 @@ class Scheduler:
         """End a request whose answer is whole, as at a stop string; None if it is not here (any more)."""
         return self._end(request_id, FinishReason.STOP)
 
-    def fail(self, request_id: str) -> Request | None:
-        """End a request that cannot go on, as `cancel` does."""
-        return self._end(request_id, FinishReason.ERROR)
-
-    def park(self, request_id: str) -> Request | None:
-        """Let a decoding request wait for a tool, without blocks; None if it is not decoding here."""
-        request = self.running.get(request_id)
-        if request is None or request.state is not State.DECODING:
-            return None
-        request.move_to(State.TOOL_WAIT)
-        self.kv.drop(request)
-        self._leave_running(request)
-        self.parked[request_id] = request
-        return request
-
-    def resume(self, request_id: str, tokens: int) -> Request | None:
-        """Queue a parked request again with the tool's answer, of so many tokens, after what it has generated.
-
-        None if it is not parked; raises RequestRejected, and leaves it parked, if it no longer fits.
-        """
-        request = self.parked.get(request_id)
-        if request is None:
-            return None
-        prompt_tokens = request.prompt_tokens + tokens
-        arrival = Arrival(prompt_tokens, prompt_tokens, request.max_tokens, 0)
-        _raise_unless_accepted(self._admission.fits(arrival, self.pool.total * self.pool.block_size))
-        del self.parked[request_id]
-        request.prompt_tokens = prompt_tokens
-        request.unpaid += tokens
-        request.move_to(State.PREEMPTED)
-        self._queue_again(request)
-        return request
+    def end_tool_waits(self, now_s: float) -> None:
+        """Free what is kept for requests that have not come in time."""
+        for request in self.tool_waits.over(now_s):
+            self._end_tool_wait(request)
 
     def accept(self, knobs: PodKnobs) -> KnobsReply:
         """Take knobs for the next plan, or change nothing and say why."""
@@ -189,6 +165,7 @@ class Scheduler:
         """Lay out the next iteration and take the blocks for it; `complete` must follow before the next plan."""
         self.iterations += 1
         self._now_s = max(self._now_s, now_s)
+        self.end_tool_waits(self._now_s)
         if self.enforced is not self.accepted:
             self._enforce()
         plan = Plan(self.enforced, self.pool.block_size)
@@ -310,11 +287,13 @@ class Scheduler:
         if decodes < len(self.running):
             return True
         first = self._queue.first(self.iterations, self._now_s)
-        return first is not None and self._fits(first)
+        return first is not None and self._make_room(first)
 
     def _grow(self, plan: Plan, request: Request) -> None:
         """Give a decode its next block; where none is free, others lose theirs, at worst itself."""
         while not self.pool.free:
+            if self._give_way():
+                continue
             victim = self._victim()
             remedy = self._remedy(victim)
             if remedy is Remedy.REJECT:
@@ -383,7 +362,7 @@ class Scheduler:
     def _plan_admissions(self, plan: Plan, room: PrefillRoom) -> bool:
         """Admit as many as go; returns whether the first in the queue was kept out for itself, so another might go."""
         while not room.full and (request := self._queue.first(self.iterations, self._now_s)):
-            if not room.chunk(request) or not self._fits(request):
+            if not room.chunk(request) or not self._make_room(request):
                 return True
             self._admit(plan, request)
             # Less may be pending now, as tokens were found in KV.
@@ -396,11 +375,28 @@ class Scheduler:
             plan.prefills.append(Chunk(request, tokens))
             room.use(request, tokens)
 
-    def _fits(self, request: Request) -> bool:
+    def _make_room(self, request: Request) -> bool:
+        """Whether the request can be admitted; what is kept for tools gives way if that is enough."""
         running = len(self.running)
         if running >= self.enforced.running_sequences:
             return False
-        return self.kv.fits(request, self.enforced.policies.growth, running)
+        lacking = self.kv.lacking(request, self.enforced.policies.growth, running)
+        while 0 < lacking <= self.tool_waits.blocks:
+            self._give_way(request)
+            lacking = self.kv.lacking(request, self.enforced.policies.growth, running)
+        return lacking <= 0
+
+    def _give_way(self, for_whom: Request | None = None) -> bool:
+        """Take the KV that is cheapest to lose from a request that waits for a tool; returns whether there was any."""
+        request = self.tool_waits.cheapest(for_whom)
+        if request is not None:
+            self._end_tool_wait(request)
+        return request is not None
+
+    def _end_tool_wait(self, request: Request) -> None:
+        self.tool_waits.end(request)
+        self.kv.release(request)
+        request.move_to(State.FINISHED)
 
     def _admit(self, plan: Plan, request: Request) -> None:
         if request.traced:
@@ -412,6 +408,8 @@ class Scheduler:
         if request.swapped:
             plan.swapped_in.append(request)
         plan.moves += self.kv.admit(request, self.enforced.policies.growth)
+        if request.admissions == 1 and (before := self.tool_waits.before(request)):
+            self._end_tool_wait(before)
         self.running[request.request_id] = request
         plan.admitted.append(request)
 
@@ -452,21 +450,25 @@ class Scheduler:
         return request
 
     def _find(self, request_id: str) -> Request | None:
-        return self.running.get(request_id) or self.waiting.get(request_id) or self.parked.get(request_id)
+        return self.running.get(request_id) or self.waiting.get(request_id)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
-        if request.request_id in self.running:
+        whole = reason in (FinishReason.STOP, FinishReason.LENGTH)
+        runs = request.request_id in self.running
+        if runs:
             self._leave_running(request)
-        elif request.request_id in self.waiting:
+        else:
             self._queue.remove(request)
             self.tenants.left_queue(request)
+        if runs and whole and request.tool_wait_s > 0 and self.kv.keep(request):
+            request.move_to(State.TOOL_WAIT)
+            self.tool_waits.begin(request, self._now_s)
         else:
-            del self.parked[request.request_id]
-        self.kv.release(request)
-        request.move_to(State.FINISHED)
+            self.kv.release(request)
+            request.move_to(State.FINISHED)
         request.finish_reason = reason
         self._expected_tokens -= request.expected_tokens
-        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+        if whole:
             self._lengths.observe(request.slo_class, request.generated)
 
     def _occupancy(self, tenant: str) -> Occupancy:

@@ -1,19 +1,18 @@
 """The OpenAI API of a pod."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from aiohttp import ClientConnectionResetError, web
+from aiohttp import web
 from aiohttp.typedefs import Handler
-from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
+from leeway_core.stalled_client import send
+from leeway_core.terms import Terms
 
 from leeway_engine.messages import GenerationRequest, Sampling
 from leeway_engine.server.answers import DONE, Answer, ChatAnswer, CompletionAnswer, event
-from leeway_engine.server.budget import deadline_s
 from leeway_engine.server.config import ServerConfig
 from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.engine_process import EngineProcess
@@ -141,20 +140,10 @@ class Api:
     async def _answer(
         self, request: web.Request, body: GenerationBody, prompt: Sequence[int], limit: int, answer: Answer
     ) -> web.StreamResponse:
-        arrival_s = time.monotonic()
-        generation = GenerationRequest(
-            request_id=answer.id,
-            prompt_token_ids=prompt,
-            max_tokens=limit,
-            sampling=sampling_of(body),
-            stop_token_ids=frozenset() if body.ignore_eos else self._text.stop_token_ids,
-            arrival_s=arrival_s,
-            tenant=request.headers.get(TENANT_HEADER, ""),
-            slo_class=request.headers.get(OBJECTIVE_HEADER, ""),
-            cache_salt=body.cache_salt or "",
-            deadline_s=deadline_s(request.headers.get(BUDGET_HEADER), arrival_s),
-        )
-        record = RequestRecord(self._metrics.requests, arrival_s)
+        stops = frozenset[int]() if body.ignore_eos else self._text.stop_token_ids
+        terms = Terms.of(request.headers)
+        generation = generation_of(body, terms, prompt, limit, request_id=answer.id, stop_token_ids=stops)
+        record = RequestRecord(self._metrics.requests, generation.arrival_s)
         with self._engine.stream(generation, record.tokens) as stream:
             text = pieces(stream, Detokenizer(self._text.tokenizer), StopStrings(body.stop or ()))
             async with aclosing(record.observed(text)) as source:
@@ -171,14 +160,14 @@ class Api:
         # A refusal still has its status: nothing is sent before the first text.
         last = await anext(source)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        with suppress(ClientConnectionResetError):
+        with suppress(ConnectionResetError):
             await response.prepare(request)
             try:
                 await self._send(request, response, event(answer.chunk(last)))
                 async for last in source:
                     await self._send(request, response, event(answer.chunk(last)))
                 end = event(answer.usage_chunk(last)) + DONE if usage else DONE
-            except ClientConnectionResetError:
+            except ConnectionResetError:
                 raise
             except Exception as error:  # noqa: BLE001 (api_error logs what it does not know)
                 end = event(error_body(api_error(error)))
@@ -187,14 +176,34 @@ class Api:
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-        """Send, and cut off a client that takes nothing for too long."""
-        try:
-            async with asyncio.timeout(self._config.stalled_client_s):
-                await response.write(data)
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise ClientConnectionResetError("the client takes nothing") from None
+        await send(response, data, request.transport, self._config.stalled_client_s)
+
+
+def generation_of(
+    body: GenerationBody,
+    terms: Terms,
+    prompt: Sequence[int],
+    limit: int,
+    *,
+    request_id: str,
+    stop_token_ids: frozenset[int],
+) -> GenerationRequest:
+    """Return what the engine is asked for, as of now."""
+    arrival_s = time.monotonic()
+    return GenerationRequest(
+        request_id=request_id,
+        prompt_token_ids=prompt,
+        max_tokens=limit,
+        sampling=sampling_of(body),
+        stop_token_ids=stop_token_ids,
+        arrival_s=arrival_s,
+        tenant=terms.tenant,
+        slo_class=terms.objective or "",
+        cache_salt=body.cache_salt or "",
+        priority=terms.priority,
+        deadline_s=None if terms.budget_s is None else arrival_s + terms.budget_s,
+        tool_wait_s=terms.tool_wait_s,
+    )
 
 
 def sampling_of(body: GenerationBody) -> Sampling:

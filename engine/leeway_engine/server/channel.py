@@ -112,9 +112,9 @@ class LoopChannel:
         except ConnectionError as error:
             raise EOFError("the API process is gone") from error
 
-    def wait(self) -> None:
-        """Sleep until there is something to receive or to send on."""
-        select.select([self._sock], [self._sock] if self._outgoing else [], [])
+    def wait(self, longest_s: float | None = None) -> None:
+        """Sleep until there is something to receive or to send on, but not longer than this."""
+        select.select([self._sock], [self._sock] if self._outgoing else [], [], longest_s)
 
     def _flush(self) -> None:
         try:

@@ -6,6 +6,7 @@ from math import ceil
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from leeway_core.openai_error import ErrorType, openai_error
+from leeway_core.terms import HeaderError
 from pydantic import ValidationError
 
 from leeway_engine.server.token_stream import GenerationError
@@ -56,6 +57,8 @@ def api_error(error: Exception) -> ApiError:
             told = error
         case ValidationError():
             told = _invalid(error)
+        case HeaderError():
+            told = ApiError(400, str(error), param=error.header)
         case ChatTemplateError():
             told = ApiError(400, str(error), param="messages")
         case GenerationError():

@@ -66,7 +66,15 @@ class Loop:
             self._publish(self._plans + 1)
             self._tell([])
         else:
-            self._channel.wait()
+            self._rest()
+
+    def _rest(self) -> None:
+        """Sleep until there is something to do, be it to let go of KV that was kept for long enough."""
+        longest_s = self._engine.tool_waits_end_in_s
+        self._channel.wait(longest_s)
+        if longest_s is not None:
+            self._engine.end_tool_waits()
+            self._tell([])
 
     def _listen(self) -> bool:
         messages = self._channel.receive()

@@ -1,7 +1,7 @@
 """The ConfigMaps that pods read."""
 
-from leeway_core.knobs import Knobs
 from leeway_core.objective import Objective
+from leeway_core.record import Record
 from pydantic import TypeAdapter
 
 from leeway_operator.children import engine, gateway
@@ -20,12 +20,13 @@ def objectives_configuration(profile: Profile) -> Object:
     return child(profile, "v1", "ConfigMap", profile.names.objectives, gateway.COMPONENT, data=data)
 
 
-def boot_configuration(profile: Profile, incumbent: Knobs, record: str) -> Object:
+def boot_configuration(profile: Profile, record: Record) -> Object:
     """Return the ConfigMap with the knobs that each pod boots with, and the record that they are taken from."""
     replicas = profile.spec.replicas
-    files = {
-        f"{profile.names.pod(ordinal)}.json": pod_settings(incumbent, ordinal, replicas).model_dump_json(by_alias=True)
+    boots = {
+        profile.names.pod(ordinal): pod_settings(record.incumbent, record.policies, ordinal, replicas)
         for ordinal in range(replicas)
     }
-    data = {RECORD_KEY: record, **files}
+    files = {f"{pod}.json": knobs.model_dump_json(by_alias=True) for pod, knobs in boots.items()}
+    data = {RECORD_KEY: record.model_dump_json(by_alias=True), **files}
     return child(profile, "v1", "ConfigMap", profile.names.knobs, engine.COMPONENT, data=data)

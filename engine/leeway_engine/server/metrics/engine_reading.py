@@ -27,6 +27,8 @@ class EngineReading(Collector):
         yield _gauge("running_requests", "Requests that hold KV blocks", stats.running)
         yield _gauge("waiting_requests", "Requests in the queue", stats.waiting)
         yield _gauge("waiting_tokens", "Tokens to prefill in the queue", stats.waiting_tokens)
+        text = "Ended requests whose KV is kept for those that go on from them"
+        yield _gauge("tool_waits", text, stats.tool_waits)
         yield _gauges(
             "tenant_debt_tokens",
             "What a tenant that waits was served less than the most served one that waits, in weighted tokens; the "

@@ -1,0 +1,24 @@
+"""What a client asks for in body and headers is what the engine is asked for."""
+
+import time
+
+from leeway_core.terms import Terms
+from leeway_engine.server.api import generation_of
+from leeway_engine.server.requests import CompletionBody
+
+
+def test_the_headers_reach_the_engine() -> None:
+    terms = Terms(objective="agents", tenant="paying", priority=-7, budget_s=2.5, tool_wait_s=30.0)
+    body = CompletionBody(model="m", prompt="p", cache_salt="s")
+    before_s = time.monotonic()
+    asked = generation_of(body, terms, (1, 2), 5, frozenset({9}))
+    assert (asked.slo_class, asked.tenant, asked.priority, asked.cache_salt) == ("agents", "paying", -7, "s")
+    assert (asked.prompt_token_ids, asked.max_tokens, asked.stop_token_ids) == ((1, 2), 5, {9})
+    assert (asked.deadline_s, asked.tool_wait_s) == (asked.arrival_s + 2.5, 30.0)
+    assert asked.arrival_s >= before_s
+
+
+def test_a_request_without_headers_is_of_no_class_and_never_due() -> None:
+    asked = generation_of(CompletionBody(model="m", prompt="p"), Terms(), (1,), 5, frozenset())
+    assert (asked.slo_class, asked.tenant, asked.priority) == ("", "", 0)
+    assert (asked.deadline_s, asked.tool_wait_s) == (None, 0.0)
