@@ -22,6 +22,8 @@ BLOCK_SIZE = 8
 LENGTHS = (3, 8, 17, 24, 31, 40)
 OUTPUT = (2, 24)
 ALIVE, DOOMED_SHARE = 8, 0.7
+MOST_REQUESTS = 200
+"""For each cancel, until one comes to the border."""
 GREEDY = Sampling(temperature=0)
 
 
@@ -130,6 +132,7 @@ class EngineStorm:
         """Cancel so many, let the others end, and look at what is left."""
         while self._tally.cancels < self._cancels or self._answers:
             if self._tally.cancels < self._cancels:
+                assert len(self._asked) < MOST_REQUESTS * self._cancels, f"too few requests come {self._border.name}"
                 self._fill()
             self._cancel()
             for event in self._engine.step():
