@@ -96,13 +96,13 @@ class Setting:
     kv_blocks: int = 64
     pushes: tuple[tuple[int, int, int], ...] = ()
     """Token budgets and chunk sizes by the iteration before which they are pushed, each time the prompts are asked."""
-    policies: Policies = FIRST_COME
-    turns: tuple[Policies, ...] = ()
-    """Policies that are pushed one after another, every TURN_ITERATIONS, each time the prompts are asked."""
     prefix_reuse: bool = True
     repeated: bool = False
     """Whether the prompts are asked a second time, to find their own prefixes; the second answers count."""
     swap_blocks: int = 0
+    policies: Policies = FIRST_COME
+    turns: tuple[Policies, ...] = ()
+    """Policies that are pushed one after another, every TURN_ITERATIONS, each time the prompts are asked."""
 
 
 @dataclass(frozen=True, slots=True)
