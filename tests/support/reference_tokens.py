@@ -2,13 +2,14 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_core.policies import Policies
 from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest, Sampling
 from leeway_engine.model.decoder import Decoder
@@ -17,6 +18,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Co
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 BLOCK_SIZE = 16
+TURN_ITERATIONS = 5
+FIRST_COME = Policies()
 SIZES: dict[str, Any] = {
     "vocab_size": 211,
     "hidden_size": 48,
@@ -85,23 +88,26 @@ def reference(model: PreTrainedModel, prompt: Sequence[int], length: int) -> Ref
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the engine is to be run: `pushes` are knobs by the iteration before which they are pushed."""
+    """How the engine is to be run."""
 
     chunk_size: int
     token_budget: int = 64
     running_sequences: int = 8
     kv_blocks: int = 64
     pushes: tuple[tuple[int, int, int], ...] = ()
-    """Iteration, token budget and chunk size."""
+    """Token budgets and chunk sizes by the iteration before which they are pushed, each time the prompts are asked."""
     prefix_reuse: bool = True
     repeated: bool = False
     """Whether the prompts are asked a second time, to find their own prefixes; the second answers count."""
     swap_blocks: int = 0
+    policies: Policies = FIRST_COME
+    turns: tuple[Policies, ...] = ()
+    """Policies that are pushed one after another, every TURN_ITERATIONS, each time the prompts are asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Tokens of each prompt, and what happened on the way."""
+    """Tokens of each prompt, and what happened on the way, both times if they were asked twice."""
 
     tokens: list[list[int]]
     generations: list[int]
@@ -118,6 +124,7 @@ def generate(decoder: Decoder, prompts: Sequence[Sequence[int]], length: int, se
         token_budget=setting.token_budget,
         chunk_size=setting.chunk_size,
         running_sequences=setting.running_sequences,
+        policies=setting.policies,
     )
     ceilings = Ceilings(token_budget=4096, chunk_size=4096, running_sequences=setting.running_sequences)
     options = EngineOptions(setting.kv_blocks, knobs, ceilings, BLOCK_SIZE)
@@ -125,24 +132,40 @@ def generate(decoder: Decoder, prompts: Sequence[Sequence[int]], length: int, se
     # Where host memory is to be used, no time passes: then moving is never slower than computing again.
     engine = Engine(decoder, options, (lambda: 0.0) if setting.swap_blocks else time.monotonic)
     generations = []
-    for _ in range(1 + setting.repeated):
-        for number, prompt in enumerate(prompts):
-            engine.add(GenerationRequest(str(number), prompt, length, Sampling(temperature=0)))
+    order = list(range(len(prompts)))
+    for again in range(1 + setting.repeated):
         tokens: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
-        while engine.has_work:
-            for iteration, token_budget, chunk_size in setting.pushes:
-                if iteration == engine.stats().iterations:
-                    pushed = {"token_budget": token_budget, "chunk_size": chunk_size}
-                    knobs = knobs.model_copy(update=pushed | {"generation": knobs.generation + 1})
-                    assert engine.set_knobs(knobs).refusal is None
+        ended: list[int] = []
+        begun = engine.stats().iterations
+        while order or engine.has_work:
+            # Where KV is short, what ended last is still there: it comes an iteration before the others.
+            come = 1 if again and engine.stats().iterations == begun else len(order)
+            for number in order[:come]:
+                engine.add(GenerationRequest(str(number), prompts[number], length, Sampling(temperature=0)))
+            del order[:come]
+            for changes in _pushed(setting, engine.stats().iterations - begun):
+                knobs = knobs.model_copy(update=changes | {"generation": knobs.generation + 1})
+                assert engine.set_knobs(knobs).refusal is None
             for event in engine.step():
                 tokens[event.request_id] += event.token_ids
+                ended += [int(event.request_id)] if event.finish_reason else []
             generations.append(engine.stats().last.knobs_generation)
+        order = ended[::-1]
     stats = engine.stats()
     assert (stats.kv_blocks_free, stats.running, stats.waiting) == (setting.kv_blocks, 0, 0)
     return Outcome(
         list(tokens.values()), generations, stats.preemptions, stats.prefix_hit_tokens, stats.swapped_in_blocks
     )
+
+
+def _pushed(setting: Setting, iteration: int) -> Iterator[dict[str, object]]:
+    """Changes of the knobs that are pushed before this iteration."""
+    for due, token_budget, chunk_size in setting.pushes:
+        if due == iteration:
+            yield {"token_budget": token_budget, "chunk_size": chunk_size}
+    turn, rest = divmod(iteration, TURN_ITERATIONS)
+    if not rest and 1 <= turn <= len(setting.turns):
+        yield {"policies": setting.turns[turn - 1]}
 
 
 def random_prompts(lengths: Sequence[int], vocabulary: int, seed: int) -> list[list[int]]:

@@ -19,9 +19,10 @@ from leeway_core.policies import (
     Victim,
 )
 from leeway_engine.scheduling.blocks import BlockPool
-from leeway_engine.scheduling.protection import decode_slots, longest_wait, prefill_share
-from leeway_engine.scheduling.request import Request, State
+from leeway_engine.scheduling.protection import decode_slots, longest_pause, longest_wait, prefill_share
+from leeway_engine.scheduling.request import State
 from leeway_engine.scheduling.scheduler import Scheduler
+from waits import Waits
 
 BLOCKS, BLOCK_SIZE, LONGEST, QUEUE = 8, 4, 16, 4
 CEILINGS = Ceilings(token_budget=64, chunk_size=64, running_sequences=16)
@@ -99,21 +100,21 @@ def test_a_started_prefill_goes_before_later_ones_once_it_is_boosted() -> None:
 Arrivals = list[tuple[int, int, str]]
 
 
-def longest_seen(settings_of_pod: PodKnobs, arrivals: Callable[[int], Arrivals], iterations: int) -> int:
-    """Run a pod with at most QUEUE waiting and return the longest wait, in iterations, of any request."""
+def seen(settings_of_pod: PodKnobs, arrivals: Callable[[int], Arrivals], iterations: int) -> Waits:
+    """Run a pod with at most QUEUE waiting and return the longest waits and pauses, in iterations, of any request."""
     engine = Scheduler(BlockPool(BLOCKS, BLOCK_SIZE), settings_of_pod, CEILINGS)
-    waiting: set[Request] = set()
-    longest = number = 0
+    waits = Waits(engine)
+    number = 0
     for iteration in range(iterations):
         for prompt, output, kind in arrivals(iteration):
             if len(engine.waiting) < QUEUE:
                 number += 1
-                waiting.add(engine.add(str(number), prompt, output, tenant=f"{kind}{number}", slo_class=kind))
+                engine.add(str(number), prompt, output, tenant=f"{kind}{number}", slo_class=kind)
         plan = engine.plan()
-        waiting -= set(plan.admitted)
-        longest = max([longest, *(engine.iterations - request.arrival_iteration for request in waiting)])
         engine.complete(plan)
-    return longest
+        waits.note(plan)
+    waits.end()
+    return waits
 
 
 ARRIVAL = st.tuples(st.integers(1, 8), st.integers(1, 8), st.sampled_from(("", "gold")))
@@ -135,7 +136,7 @@ ARRIVAL = st.tuples(st.integers(1, 8), st.integers(1, 8), st.sampled_from(("", "
     pattern=st.lists(st.lists(ARRIVAL, max_size=3), min_size=1, max_size=8),
 )
 @settings(max_examples=60, deadline=None)
-def test_no_request_waits_longer_than_the_settings_say_whatever_arrives(
+def test_no_request_waits_or_pauses_longer_than_the_settings_say_whatever_arrives(
     ranking: FirstCome | ShortestPrompt | EffectivePriority | SkipJoin | TokenCounters,
     protection: Protection,
     growth: Growth,
@@ -147,7 +148,9 @@ def test_no_request_waits_longer_than_the_settings_say_whatever_arrives(
     policies = Policies(ranking=ranking, protection=protection, growth=growth, victim=victim, prefill_cap=cap)
     settings_of_pod = knobs(policies, *pod)
     bound = longest_wait(settings_of_pod, QUEUE, LONGEST)
-    assert longest_seen(settings_of_pod, lambda i: pattern[i % len(pattern)], min(bound + 50, 400)) <= bound
+    waits = seen(settings_of_pod, lambda i: pattern[i % len(pattern)], min(bound + 50, 400))
+    assert waits.longest_wait <= bound
+    assert waits.longest_pause <= longest_pause(settings_of_pod, QUEUE, LONGEST)
 
 
 @pytest.mark.parametrize("ranking", RANKINGS[1:], ids=lambda ranking: ranking.kind)
@@ -161,11 +164,13 @@ def test_overdue_requests_go_first_where_the_ranking_alone_would_starve_them(
     unprotected = knobs(Policies(ranking=ranking), running=1)
     if not isinstance(ranking, TokenCounters):
         # Each of the short ones is a new tenant's; token counters serve the long one after those before it.
-        assert longest_seen(unprotected, flow, 600) > 500
+        assert seen(unprotected, flow, 600).longest_wait > 500
     policies = Policies(ranking=ranking, protection=Protection(overdue_iterations=20))
-    assert longest_seen(knobs(policies, running=1), flow, 600) < 60
+    assert seen(knobs(policies, running=1), flow, 600).longest_wait < 60
 
 
 def test_without_protection_there_is_no_bound() -> None:
     with pytest.raises(ValueError, match=r"set policies\.protection"):
         longest_wait(knobs(Policies()), QUEUE, LONGEST)
+    with pytest.raises(ValueError, match=r"set policies\.protection"):
+        longest_pause(knobs(Policies()), QUEUE, LONGEST)

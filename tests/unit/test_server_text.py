@@ -125,6 +125,27 @@ def test_a_stream_whose_stop_string_came_is_whole_though_the_loop_has_more_to_sa
     assert (stream.whole, stream.ended) == (True, False)
 
 
+def test_while_text_is_held_back_nothing_empty_goes_out() -> None:
+    async def collect() -> list[str]:
+        stream = TokenStream()
+        source = pieces(stream, Detokenizer(TOKENIZER), StopStrings(["cdef"]))
+        texts: list[str] = []
+
+        async def read() -> None:
+            texts.extend([piece.text async for piece in source])
+
+        reader = asyncio.create_task(read())
+        for made, letter in enumerate("cdcdexy", start=1):
+            stream.put(event(letter, made=made, finish=FinishReason.LENGTH if letter == "y" else None))
+            # The reader takes each token by itself.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await reader
+        return texts
+
+    assert asyncio.run(collect()) == ["cd", "cdex", "y"]
+
+
 def test_what_came_before_an_error_goes_out_before_it() -> None:
     async def collect() -> None:
         stream = TokenStream()

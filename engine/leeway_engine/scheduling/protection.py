@@ -29,16 +29,42 @@ def longest_wait(knobs: PodKnobs, queue_limit: int, request_tokens: int) -> int:
     waits is admitted; each happens at most once for each of the N, and once more for the request itself. In all:
     overdue + (2·N + 1)·T.
     """
-    policies = knobs.policies
-    protection = policies.protection
-    if protection is None:
+    others = queue_limit + knobs.running_sequences - 1
+    return _protection(knobs).overdue_iterations + (2 * others + 1) * _longest_run(knobs, request_tokens)
+
+
+def longest_pause(knobs: PodKnobs, queue_limit: int, request_tokens: int) -> int:
+    """Most iterations from one token of a request to the next, in the words and under the terms of `longest_wait`.
+
+    Where all growth is reserved nobody is preempted, and each decode gets its turn in ⌈R / D⌉ iterations. Otherwise a
+    request may be preempted time and again until it is the earliest of all. Once that one is overdue it waits only for
+    those that run, of which one ends within each T, and once it runs it is not preempted: it ends within (R + 1)·T. At
+    most N requests are the earliest of all before this one: overdue + (N + 1)·(R + 1)·T.
+    """
+    protection = _protection(knobs)
+    if knobs.policies.growth.reserve == "all":
+        return _rounds(knobs)
+    others, running = queue_limit + knobs.running_sequences - 1, knobs.running_sequences
+    return protection.overdue_iterations + (others + 1) * (running + 1) * _longest_run(knobs, request_tokens)
+
+
+def _protection(knobs: PodKnobs) -> Protection:
+    if knobs.policies.protection is None:
         raise ValueError("without protection there is no bound; set policies.protection")
+    return knobs.policies.protection
+
+
+def _rounds(knobs: PodKnobs) -> int:
+    """Iterations in which each of the running sequences gets one decode slot."""
+    return -(-knobs.running_sequences // decode_slots(_protection(knobs), knobs.token_budget))
+
+
+def _longest_run(knobs: PodKnobs, request_tokens: int) -> int:
+    """T: iterations from the admission of the earliest arrival among the running to its end."""
+    policies, protection = knobs.policies, _protection(knobs)
     chunk = min(knobs.chunk_size, max(1, prefill_share(protection, knobs.token_budget)))
     if policies.adaptive_chunk is not None:
         chunk = min(chunk, policies.adaptive_chunk.floor_tokens)
     elif policies.iteration_s is not None:
         chunk = 1
-    rounds = -(-knobs.running_sequences // decode_slots(protection, knobs.token_budget))
-    longest_run = protection.boost_iterations + -(-request_tokens // chunk) + request_tokens * rounds
-    others = queue_limit + knobs.running_sequences - 1
-    return protection.overdue_iterations + (2 * others + 1) * longest_run
+    return protection.boost_iterations + -(-request_tokens // chunk) + request_tokens * _rounds(knobs)

@@ -1,0 +1,211 @@
+"""Clients that leave a real pod, or the gateway before it, in every way that clients leave."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from cancel_tally import Tally
+from serving import MODEL, Running
+
+PROMPTS = ("Hello", "Hello, world", "A lighthouse keeper", "x" * 100, "y" * 40)
+SURVIVOR_TOKENS, DOOMED_TOKENS = 60, 3000
+AT_A_TIME = 8
+REFUSED_PAUSE_S = (0.15, 0.5)
+"""From well after the gateway has the request to more than the pause after which it asks the pods again."""
+IDLE_TIMEOUT_S = 60.0
+_CANCELLED = 'leeway_engine_requests_total{finish_reason="cancel"}'
+_LENGTH = 'leeway_engine_requests_total{finish_reason="length"}'
+_HELD = (
+    "leeway_engine_running_requests",
+    "leeway_engine_waiting_requests",
+    "leeway_engine_waiting_tokens",
+    'leeway_engine_kv_blocks{state="used"}',
+    "leeway_engine_swap_blocks",
+)
+
+Leave = Callable[[aiohttp.ClientSession, str, random.Random], Awaitable[None]]
+
+
+def _body(prompt: str, tokens: int, *, stream: bool) -> dict[str, Any]:
+    fields = {"max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": stream}
+    return {"model": MODEL, "prompt": prompt, **fields}
+
+
+async def _mid_stream(session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
+    async with session.post(f"{url}/v1/completions", json=_body("Hello", DOOMED_TOKENS, stream=True)) as response:
+        for _ in range(draw.randint(2, 12)):
+            await response.content.readline()
+        response.close()
+
+
+async def _unstreamed(session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
+    call = session.post(f"{url}/v1/completions", json=_body("Hello", DOOMED_TOKENS, stream=False))
+    task = asyncio.ensure_future(call)
+    await asyncio.sleep(draw.uniform(0.1, 0.2))
+    assert not task.done(), "the answer was there before its client left"
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def _timed_out(session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
+    timeout = aiohttp.ClientTimeout(total=draw.uniform(0.1, 0.3))
+    with suppress(TimeoutError):
+        async with session.post(
+            f"{url}/v1/completions", json=_body("Hello", DOOMED_TOKENS, stream=True), timeout=timeout
+        ) as response:
+            await response.read()
+            raise AssertionError("the answer was there before its client's patience ended")
+
+
+async def _before_first_byte(session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
+    await _raw(url, 1.0)
+
+
+async def _in_the_body(session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
+    await _raw(url, draw.uniform(0.1, 0.9))
+
+
+async def _raw(url: str, share: float) -> None:
+    """Send that share of a request's body and hang up at once."""
+    address = urlsplit(url)
+    body = json.dumps(_body("Hello", DOOMED_TOKENS, stream=True)).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: pod\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    _, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(head + body[: round(share * len(body))])
+    await writer.drain()
+    # Time for the server to have taken up the request, as it must to have something to give up.
+    await asyncio.sleep(0.02)
+    writer.close()
+    await writer.wait_closed()
+
+
+async def _refused_by_pods(session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
+    call = asyncio.ensure_future(session.post(f"{url}/v1/completions", json=_body("Hello", 5, stream=False)))
+    await asyncio.sleep(draw.uniform(*REFUSED_PAUSE_S))
+    assert not call.done(), "a full pod took the request"
+    call.cancel()
+    with suppress(asyncio.CancelledError):
+        await call
+
+
+@dataclass(frozen=True, slots=True)
+class ClientBorder:
+    """A way to leave, and what the pod is to count of those who left so."""
+
+    name: str
+    leave: Leave
+    reaches_engine: bool | None = True
+    """None where that is a matter of moments."""
+    gateway: bool = False
+    full: bool = False
+    """Whether the pod is full, so that requests wait in the gateway."""
+
+
+CLIENT_BORDERS = (
+    ClientBorder("client leaves a stream", _mid_stream),
+    ClientBorder("client leaves before an answer in one piece", _unstreamed),
+    ClientBorder("client times out", _timed_out),
+    ClientBorder("client leaves before the first byte", _before_first_byte, reaches_engine=None),
+    ClientBorder("client leaves in its request's body", _in_the_body, reaches_engine=False),
+    ClientBorder("client leaves a stream of the gateway", _mid_stream, gateway=True),
+    ClientBorder("client leaves the gateway's queue", _refused_by_pods, reaches_engine=False, gateway=True, full=True),
+)
+
+
+class ClientStorm:
+    """Sends a pod doomed requests and, beside them, others that are to be answered as if they were alone."""
+
+    def __init__(self, pod: Running, front: Running, most_requests: int) -> None:
+        """`front` is a gateway before the pod, which holds `most_requests` at most."""
+        self._pod = pod
+        self._front = front
+        self._most_requests = most_requests
+
+    def run(self, border: ClientBorder, cancels: int) -> Tally:
+        """Let so many clients leave in one way."""
+        return asyncio.run(self._run(border, cancels))
+
+    async def _run(self, border: ClientBorder, cancels: int) -> Tally:
+        tally = Tally(border.name, cancels)
+        draw = random.Random(border.name)
+        url = self._front.url if border.gateway else self._pod.url
+        before = await self._metrics()
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as session:
+            alone = [await self._text(session, prompt) for prompt in PROMPTS]
+            async with self._filled(session) if border.full else _nothing():
+                for _ in range(0, cancels, AT_A_TIME):
+                    doomed = [border.leave(session, url, draw) for _ in range(AT_A_TIME)]
+                    others = [] if border.full else [self._text(session, prompt) for prompt in PROMPTS]
+                    *_, texts = await asyncio.gather(*doomed, asyncio.gather(*others))
+                    tally.survivors += len(texts)
+                    tally.faults += [
+                        f"{text!r} is not {own!r}" for text, own in zip(texts, alone, strict=False) if text != own
+                    ]
+            tally.cancels = -(-cancels // AT_A_TIME) * AT_A_TIME
+            after = await self._when_idle()
+        tally.leaked_blocks = round(sum(after[series] for series in _HELD))
+        gone = after[_CANCELLED] - before[_CANCELLED] - (self._most_requests if border.full else 0)
+        if border.reaches_engine is not None and gone != border.reaches_engine * tally.cancels:
+            tally.faults.append(f"{gone:.0f} of {tally.cancels} cancels counted")
+        if after[_LENGTH] - before[_LENGTH] != tally.survivors + len(PROMPTS):
+            tally.faults.append("other answers were counted than those that ended")
+        return tally
+
+    async def _text(self, session: aiohttp.ClientSession, prompt: str) -> str:
+        body = _body(prompt, SURVIVOR_TOKENS, stream=False)
+        async with session.post(f"{self._pod.url}/v1/completions", json=body) as response:
+            answer = await response.json()
+            assert response.status == 200, answer
+            assert answer["usage"]["completion_tokens"] == SURVIVOR_TOKENS
+            return str(answer["choices"][0]["text"])
+
+    @asynccontextmanager
+    async def _filled(self, session: aiohttp.ClientSession) -> AsyncIterator[None]:
+        """Hold as many streams as the pod takes."""
+        body = _body("Hello", DOOMED_TOKENS, stream=True)
+        calls = [session.post(f"{self._pod.url}/v1/completions", json=body) for _ in range(self._most_requests)]
+        streams = await asyncio.gather(*calls)
+        try:
+            yield
+        finally:
+            for stream in streams:
+                stream.close()
+
+    async def _metrics(self) -> dict[str, float]:
+        return await asyncio.to_thread(self._pod.metrics, self._pod.url)
+
+    async def _when_idle(self) -> dict[str, float]:
+        """Wait until the pod holds nothing, or for as long as it may take."""
+        deadline_s = asyncio.get_running_loop().time() + IDLE_TIMEOUT_S
+        now = await self._metrics()
+        while any(now[series] for series in _HELD) and asyncio.get_running_loop().time() < deadline_s:
+            await asyncio.sleep(0.05)
+            now = await self._metrics()
+        # A request may end in the API process a moment after its end in the engine.
+        await asyncio.sleep(0.2)
+        return await self._metrics()
+
+
+@asynccontextmanager
+async def _nothing() -> AsyncIterator[None]:
+    yield
+
+
+def faults_of_gateway(front: Running, streams: int) -> Sequence[str]:
+    """What the gateway counted otherwise than as so many cancelled requests."""
+    series = front.metrics(front.side_url)
+    verdicts = {name: count for name, count in series.items() if name.startswith("leeway_gateway_verdicts_total")}
+    cancelled = sum(count for name, count in verdicts.items() if 'result="cancelled"' in name)
+    others = {name: count for name, count in verdicts.items() if count and 'result="cancelled"' not in name}
+    return [*(f"{name} is {count:.0f}" for name, count in others.items()), *_unless(cancelled, streams)]
+
+
+def _unless(cancelled: float, expected: int) -> Sequence[str]:
+    return [] if cancelled == expected else [f"the gateway counted {cancelled:.0f} of {expected} cancelled requests"]

@@ -1,0 +1,182 @@
+"""Cancels in an engine, between two iterations: requests end as soon as they are where that is hardest to get right."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from cancel_tally import Tally
+from leaks import leaks
+from leeway_core.pod_knobs import Ceilings, PodKnobs
+from leeway_engine.engine import Engine, EngineOptions
+from leeway_engine.messages import GenerationRequest, Sampling
+from leeway_engine.model.decoder import Decoder
+from leeway_engine.model.weights import load_decoder
+from leeway_engine.scheduling.plan import Plan
+from leeway_engine.scheduling.request import Request, State
+from serving import tiny_model
+
+BLOCK_SIZE = 8
+LENGTHS = (3, 8, 17, 24, 31, 40)
+OUTPUT = (2, 24)
+ALIVE, DOOMED_SHARE = 8, 0.7
+MOST_REQUESTS = 200
+"""For each cancel, until one comes to the border."""
+GREEDY = Sampling(temperature=0)
+
+
+class Questions:
+    """A model, prompts that partly begin alike, and what the model says to each of them when it is alone."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the model in a new folder."""
+        self.decoder: Decoder = load_decoder(tiny_model(folder, context=128), torch.float64)
+        draw = random.Random(1)
+        common = [draw.randrange(256) for _ in range(LENGTHS[-1])]
+        own = [[draw.randrange(256) for _ in range(length)] for length in LENGTHS]
+        self.prompts = own + [common[:length] for length in LENGTHS[2:]]
+        self.answers = [self._alone(prompt) for prompt in self.prompts]
+        distinct = {token for answer in self.answers for token in answer}
+        assert len(distinct) >= 8, f"the model says too little to tell right from wrong: {distinct}"
+
+    def engine(self, **options: int) -> Engine:
+        """Make an engine on whose clock no time passes, so that moving blocks is never slower than computing them."""
+        limits = {"token_budget": 32, "chunk_size": 32, "running_sequences": 6}
+        knobs = PodKnobs(generation=1, **{name: options.pop(name, limit) for name, limit in limits.items()})
+        settings = {"kv_blocks": 64, "block_size": BLOCK_SIZE, **options}
+        return Engine(self.decoder, EngineOptions(knobs=knobs, ceilings=Ceilings(**limits), **settings), lambda: 0.0)
+
+    def _alone(self, prompt: Sequence[int]) -> list[int]:
+        engine = self.engine()
+        engine.add(GenerationRequest("alone", prompt, OUTPUT[1], GREEDY))
+        tokens: list[int] = []
+        while engine.has_work:
+            tokens += [token for event in engine.step() for token in event.token_ids]
+        return tokens
+
+
+class ZombieWatch:
+    """Counts what an engine launches for requests whose end its scheduler has heard of."""
+
+    def __init__(self, engine: Engine, before: Callable[[Plan], None] = lambda _: None) -> None:
+        """Also call `before` with each plan when it is launched."""
+        self.steps: Counter[str] = Counter()
+        self._before = before
+        self._run = engine._runner.run
+        engine._runner.run = self._watched
+
+    def _watched(self, plan: Plan) -> object:
+        requests = [*plan.decodes, *(chunk.request for chunk in plan.prefills)]
+        self.steps.update(request.request_id for request in requests if request.state is State.FINISHED)
+        self._before(plan)
+        return self._run(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """Where a request is when it is cancelled, and settings with which many come there."""
+
+    name: str
+    reached: Callable[[Request, int], bool]
+    """Told the request and the iterations so far."""
+    options: dict[str, int]
+
+
+def _decodes(request: Request) -> bool:
+    return request.state is State.DECODING
+
+
+def _prefills(request: Request) -> bool:
+    return request.state is State.PREFILLING
+
+
+_SCARCE = {"kv_blocks": 14, "chunk_size": 16}
+_SWAP = {**_SCARCE, "swap_blocks": 14}
+BORDERS = (
+    Border("at its arrival", lambda r, _: r.state is State.WAITING, {}),
+    Border("in the queue", lambda r, n: r.state is State.WAITING and n > r.arrival_iteration, {"running_sequences": 2}),
+    Border("between chunks", lambda r, _: _prefills(r) and r.prefilled > 0 and not r.generated, {"chunk_size": 5}),
+    Border("in decode", lambda r, _: _decodes(r) and r.generated >= 3, {}),
+    Border("beside others with its prefix", lambda r, _: _decodes(r) and r.cached > 0, {}),
+    Border("preempted for recompute", lambda r, _: r.state is State.PREEMPTED and not r.swapped, _SCARCE),
+    Border("computed again", lambda r, _: _prefills(r) and r.generated > 0, {**_SCARCE, "chunk_size": 3}),
+    Border("swapped out", lambda r, _: bool(r.swapped), _SWAP),
+    Border("swapped in", lambda r, _: _decodes(r) and r.admissions > 1, _SWAP),
+    Border("before its last iteration", lambda r, _: _decodes(r) and r.generated == r.max_tokens - 1, {}),
+)
+
+
+class EngineStorm:
+    """Keeps an engine full of requests, most of which are cancelled at one border."""
+
+    def __init__(self, questions: Questions, border: Border, cancels: int) -> None:
+        """Begin with an engine of its own."""
+        self._questions = questions
+        self._border = border
+        self._cancels = cancels
+        self._engine = questions.engine(**border.options)
+        self._watch = ZombieWatch(self._engine)
+        self._draw = random.Random(border.name)
+        self._asked: dict[str, tuple[int, int]] = {}
+        """Prompt and output length of each request."""
+        self._doomed: set[str] = set()
+        self._answers: dict[str, list[int]] = {}
+        """Of those that go on."""
+        self._bills: list[tuple[Request, float]] = []
+        """What the tenant of each cancelled request owed when it was cancelled."""
+        self._tally = Tally(border.name)
+
+    def run(self) -> Tally:
+        """Cancel so many, let the others end, and look at what is left."""
+        while self._tally.cancels < self._cancels or self._answers:
+            if self._tally.cancels < self._cancels:
+                assert len(self._asked) < MOST_REQUESTS * self._cancels, f"too few requests come {self._border.name}"
+                self._fill()
+            self._cancel()
+            for event in self._engine.step():
+                self._hear(event.request_id, event.token_ids, ended=event.finish_reason is not None)
+        self._tally.faults += [
+            f"{request.request_id}: its tenant paid after the cancel"
+            for request, owed in self._bills
+            if request.account.counter != owed
+        ]
+        self._tally.leaked_blocks = leaks(self._engine)
+        self._tally.zombie_steps_max = max(self._watch.steps.values(), default=0)
+        return self._tally
+
+    def _fill(self) -> None:
+        while len(self._answers) < ALIVE:
+            name, place = str(len(self._asked)), self._draw.randrange(len(self._questions.prompts))
+            self._asked[name] = place, self._draw.randint(*OUTPUT)
+            self._answers[name] = []
+            if self._draw.random() < DOOMED_SHARE:
+                self._doomed.add(name)
+            # A tenant for each, so that it shows who pays.
+            question = GenerationRequest(
+                name, self._questions.prompts[place], self._asked[name][1], GREEDY, tenant=name
+            )
+            self._engine.add(question)
+
+    def _cancel(self) -> None:
+        scheduler = self._engine._scheduler
+        for name in [name for name in self._answers if name in self._doomed]:
+            request = scheduler.running.get(name) or scheduler.waiting[name]
+            if self._tally.cancels < self._cancels and self._border.reached(request, scheduler.iterations):
+                self._engine.cancel(name)
+                self._engine.cancel(name)
+                self._bills.append((request, request.account.counter))
+                del self._answers[name]
+                self._tally.cancels += 1
+
+    def _hear(self, name: str, token_ids: Sequence[int], *, ended: bool) -> None:
+        if name not in self._answers:
+            self._tally.faults.append(f"{name} went on after its end")
+            return
+        self._answers[name] += token_ids
+        if ended:
+            place, length = self._asked[name]
+            if self._answers.pop(name) != self._questions.answers[place][:length]:
+                self._tally.faults.append(f"{name}, who survived, says something else than alone")
+            self._tally.survivors += 1

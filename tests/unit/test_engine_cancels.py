@@ -1,0 +1,33 @@
+"""A cancel ends a request at every border of its life: nothing leaks, nothing goes on, and nobody else notices."""
+
+import pytest
+from cancel_tally import Tally
+from engine_storm import BORDERS, Border, EngineStorm, Questions
+from loop_storm import FLIGHT_BORDERS, FlightBorder, LoopStorm
+
+CANCELS = 6
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Questions:
+    return Questions(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def check(tally: Tally) -> None:
+    assert tally.faults == []
+    assert tally.cancels >= CANCELS
+    assert tally.survivors > 0
+    assert tally.leaked_blocks == 0
+    assert tally.zombie_steps_max <= 1
+
+
+@pytest.mark.parametrize("border", BORDERS, ids=lambda border: border.name)
+def test_a_request_cancelled_between_two_iterations_is_gone(questions: Questions, border: Border) -> None:
+    check(EngineStorm(questions, border, CANCELS).run())
+
+
+@pytest.mark.parametrize("border", FLIGHT_BORDERS, ids=lambda border: border.name)
+def test_a_request_cancelled_while_an_iteration_runs_is_gone_after_it(
+    questions: Questions, border: FlightBorder
+) -> None:
+    check(LoopStorm(questions, border, CANCELS).run())
