@@ -107,8 +107,9 @@ class Iteration:
     """What one iteration did."""
 
     seconds: float = 0.0
+    """From its launch until its tokens are there."""
     idle_gap_s: float = 0.0
-    """Time from the end of the iteration before, if that left work to do."""
+    """Time from the end of the iteration before to the launch of this one, if that left work to do."""
     prefill_tokens: int = 0
     decode_tokens: int = 0
     preempted: int = 0

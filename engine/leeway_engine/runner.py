@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from leeway_engine.batch_rows import BatchRows
 from leeway_engine.layout import lay_out
@@ -12,7 +13,7 @@ from leeway_engine.messages import TokenLogprobs
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kernels import Kernels
 from leeway_engine.model.kv_cache import KvCache
-from leeway_engine.model.spans import Spans
+from leeway_engine.model.spans import Ints, Spans
 from leeway_engine.sampler import Draws, sample
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import Request
@@ -27,6 +28,17 @@ class Drawn(NamedTuple):
     logprobs: TokenLogprobs | None
 
 
+class Flight(NamedTuple):
+    """A forward pass that was launched, and the requests that get a token after it."""
+
+    requests: list[Request]
+    logits: Tensor
+    """[requests, vocabulary]"""
+    row: Ints
+    end: Ints
+    """How many tokens each request has before the one to be drawn."""
+
+
 class ModelRunner:
     """Turns a plan into one forward pass and the tokens drawn after it."""
 
@@ -39,8 +51,11 @@ class ModelRunner:
         self._device = decoder.embedding.weight.device
 
     @torch.inference_mode()
-    def run(self, plan: Plan) -> list[Drawn]:
-        """The next token of each request whose known tokens are all in KV after this plan."""
+    def launch(self, plan: Plan) -> Flight:
+        """Start the forward pass of a plan; on a GPU it goes on after this returns, on a CPU it is done then.
+
+        Requests get a token whose known tokens are all in KV after this plan. The rows may change once this returns.
+        """
         rows = self._rows
         for request in plan.grown:
             rows.grow(request)
@@ -55,14 +70,20 @@ class ModelRunner:
         sampled = np.flatnonzero(spans.end == np.array([request.known for request in requests]))
         batch = lay_out(rows, spans, sampled, self._kernels, self._device)
         logits = self._decoder(batch, self._cache, self._kernels)
-        if not len(sampled):
+        return Flight([requests[place] for place in sampled], logits, spans.row[sampled], spans.end[sampled])
+
+    @torch.inference_mode()
+    def collect(self, flight: Flight) -> list[Drawn]:
+        """Draw the tokens after a forward pass, and wait for them."""
+        requests, logits, row, end = flight
+        if not requests:
             return []
-        row, end = spans.row[sampled], spans.end[sampled]
+        rows = self._rows
         drawn = sample(change_logits(logits, rows, row, end), Draws.of(rows, row, end))
         logprobs = token_logprobs(logits, drawn, rows.logprobs[row])
         tokens = drawn.cpu().numpy()
         rows.tokens[row, end] = tokens
         return [
-            Drawn(requests[index], token_id, logprobs.get(place))
-            for place, (index, token_id) in enumerate(zip(sampled.tolist(), tokens.tolist(), strict=True))
+            Drawn(request, token_id, logprobs.get(place))
+            for place, (request, token_id) in enumerate(zip(requests, tokens.tolist(), strict=True))
         ]

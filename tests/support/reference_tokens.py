@@ -97,6 +97,7 @@ class Setting:
     repeated: bool = False
     """Whether the prompts are asked a second time, to find their own prefixes; the second answers count."""
     swap_blocks: int = 0
+    plan_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ def generate(decoder: Decoder, prompts: Sequence[Sequence[int]], length: int, se
     ceilings = Ceilings(token_budget=4096, chunk_size=4096, running_sequences=setting.running_sequences)
     options = EngineOptions(setting.kv_blocks, knobs, ceilings, BLOCK_SIZE)
     options = replace(options, prefix_reuse=setting.prefix_reuse, swap_blocks=setting.swap_blocks)
+    options = replace(options, plan_ahead=setting.plan_ahead)
     # Where host memory is to be used, no time passes: then moving is never slower than computing again.
     engine = Engine(decoder, options, (lambda: 0.0) if setting.swap_blocks else time.monotonic)
     generations = []

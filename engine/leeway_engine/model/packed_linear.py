@@ -21,9 +21,10 @@ class PackedLinear(nn.Module):
 
 def can_pack(weight: Tensor) -> bool:
     """Whether the machine has packed kernels for the type; in float32 torch's own are as quick."""
-    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not torch.backends.mkldnn.is_available():
+    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16:
         return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def pack(module: nn.Module) -> None:
