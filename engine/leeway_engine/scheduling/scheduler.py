@@ -56,6 +56,8 @@ class Scheduler:
         self._now_s = 0.0
         self._candidates: Iterator[Request] | None = None
         """The victims of the plan at hand, once one was needed."""
+        self._some_ended = False
+        """Whether a request has left since the last plan was made."""
         self._follow_policies()
 
     @property
@@ -134,6 +136,7 @@ class Scheduler:
         request.move_to(State.TOOL_WAIT)
         self.kv.drop(request)
         self._leave_running(request)
+        self._some_ended = True
         self.parked[request_id] = request
         return request
 
@@ -187,6 +190,7 @@ class Scheduler:
         plan.load = room.load
         plan.predicted_s = self.predictor.predict(plan.load)
         plan.repeats = not took_turns and self._will_repeat(plan, room, blocked=blocked)
+        self._some_ended = False
         return plan
 
     def amend(self, plan: Plan, now_s: float = 0.0) -> None:
@@ -195,7 +199,8 @@ class Scheduler:
         It keeps its knobs and whom it preempted. Nobody's work grows but that of prefills without a chunk yet.
         """
         self._now_s = max(self._now_s, now_s)
-        plan.drop_ended()
+        if self._some_ended:
+            plan.drop_ended()
         room = PrefillRoom(plan.knobs, plan.load, self.predictor, len(plan.prefills))
         self._plan_started(plan, room)
         self._plan_admissions(plan, room)
@@ -457,6 +462,7 @@ class Scheduler:
         else:
             del self.parked[request.request_id]
         self.kv.release(request)
+        self._some_ended = True
         request.move_to(State.FINISHED)
         request.finish_reason = reason
         self._expected_tokens -= request.expected_tokens
