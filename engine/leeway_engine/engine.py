@@ -288,6 +288,7 @@ class Engine:
             preempted=len(plan.preempted),
             knobs_generation=plan.knobs.generation,
             predicted_s=plan.predicted_s,
+            path=launched.flight.path if launched.flight else "",
         )
         self._scheduler.observe(plan, self._last.seconds)
         self._busy_since_s = ended_s if self.has_work else None

@@ -116,6 +116,8 @@ class Iteration:
     knobs_generation: int = 0
     predicted_s: float = 0.0
     """Duration that was predicted for it; 0 before there is a prediction."""
+    path: str = ""
+    """How it was computed: eager, native, triton, or graph-N by a recording for N decodes; empty without tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from leeway_engine.batch_rows import BatchRows
+from leeway_engine.decode_graphs import record_decodes
 from leeway_engine.layout import lay_out
 from leeway_engine.logit_changes import change_logits
 from leeway_engine.messages import TokenLogprobs
@@ -37,6 +38,8 @@ class Flight(NamedTuple):
     row: Ints
     end: Ints
     """How many tokens each request has before the one to be drawn."""
+    path: str
+    """How it is computed: by which kernels, or graph-N for a recording of N decodes."""
 
 
 class ModelRunner:
@@ -49,6 +52,7 @@ class ModelRunner:
         self._rows = rows
         self._kernels = kernels
         self._device = decoder.embedding.weight.device
+        self._graphs = record_decodes(decoder, kernels, cache, rows.blocks.shape)
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Flight:
@@ -68,14 +72,13 @@ class ModelRunner:
             block_size=rows.block_size,
         )
         sampled = np.flatnonzero(spans.end == np.array([request.known for request in requests]))
-        batch = lay_out(rows, spans, sampled, self._kernels, self._device)
-        logits = self._decoder(batch, self._cache, self._kernels)
-        return Flight([requests[place] for place in sampled], logits, spans.row[sampled], spans.end[sampled])
+        logits, path = self._forward(spans, sampled)
+        return Flight([requests[place] for place in sampled], logits, spans.row[sampled], spans.end[sampled], path)
 
     @torch.inference_mode()
     def collect(self, flight: Flight) -> list[Drawn]:
         """Draw the tokens after a forward pass, and wait for them."""
-        requests, logits, row, end = flight
+        requests, logits, row, end, _ = flight
         if not requests:
             return []
         rows = self._rows
@@ -87,3 +90,10 @@ class ModelRunner:
             Drawn(request, token_id, logprobs.get(place))
             for place, (request, token_id) in enumerate(zip(requests, tokens.tolist(), strict=True))
         ]
+
+    def _forward(self, spans: Spans, sampled: Ints) -> tuple[Tensor, str]:
+        graphs = self._graphs
+        if graphs and len(sampled) == len(spans.count) and (bucket := graphs.bucket(spans)):
+            return graphs.run(bucket, self._rows.tokens[spans.row, spans.start], spans), f"graph-{bucket}"
+        batch = lay_out(self._rows, spans, sampled, self._kernels, self._device)
+        return self._decoder(batch, self._cache, self._kernels), self._kernels.name

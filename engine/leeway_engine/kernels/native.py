@@ -48,6 +48,8 @@ def load_library(dtype: str) -> ctypes.CDLL:
 class NativeKernels:
     """Calls of the compiled library on tensors of the CPU."""
 
+    name = "native"
+
     def __init__(self, library: ctypes.CDLL, config: ModelConfig, cosines: Tensor, sines: Tensor) -> None:
         """Take the library for the type of the decoder, and its rotary tables."""
         self._library = library
