@@ -94,11 +94,11 @@ class _CudaRecorder:
     """Records CUDA graphs that share their memory, as no two run at a time."""
 
     def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, forward: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
         # What is done at first use, such as compiling, cannot be recorded.
-        aside = torch.cuda.Stream()
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             forward()

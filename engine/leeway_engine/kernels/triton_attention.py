@@ -51,16 +51,19 @@ class TritonKernels(EagerKernels):
         request = np.repeat(np.arange(len(count)), count)
         number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         used = -(-spans.end.max() // spans.block_size)
-        arrays = (
-            request,
-            number * _tile_tokens(self._config),
-            spans.start,
-            np.append(0, np.cumsum(spans.count)),
-            spans.blocks[spans.row, :used],
+        tile_request, token, start, first, blocks = (
+            upload(np.ascontiguousarray(array), self._cosines)
+            for array in (
+                request,
+                number * _tile_tokens(self._config),
+                spans.start,
+                np.append(0, np.cumsum(spans.count)),
+                spans.blocks[spans.row, :used],
+            )
         )
-        tensors = (upload(np.ascontiguousarray(array), self._cosines) for array in arrays)
         splits = DECODE_SPLITS if spans.count.max() == 1 else 1
-        return TritonAttention(self._config, self.turns(spans), _Tiles(*tensors, spans.block_size, splits))
+        tiles = _Tiles(tile_request, token, start, first, blocks, spans.block_size, splits)
+        return TritonAttention(self._config, self.turns(spans), tiles)
 
     def decodes(self, start: Tensor, blocks: Tensor, block_size: int) -> "TritonAttention":
         """Make a tile of each token, on the device."""
