@@ -27,7 +27,7 @@ class BatchRows:
         self.prompt_tokens = np.zeros(rows, np.int64)
         self.biased = np.zeros(rows, np.bool_)
         self.logit_bias: dict[int, Mapping[int, float]] = {}
-        """Of the rows that are `biased`."""
+        """By row."""
         self.logprobs = np.full(rows, -1, np.int64)
         """How many likeliest tokens to give with each token; -1 gives not even its own log-probability."""
         self.seed = np.zeros(rows, np.uint64)
@@ -48,17 +48,15 @@ class BatchRows:
         self.frequency_penalty[row] = sampling.frequency_penalty
         self.prompt_tokens[row] = request.prompt_tokens
         self.biased[row] = bool(sampling.logit_bias)
-        if sampling.logit_bias:
-            self.logit_bias[row] = sampling.logit_bias
+        self.logit_bias[row] = sampling.logit_bias
         self.logprobs[row] = -1 if sampling.logprobs is None else sampling.logprobs
         self.seed[row] = seed
 
     def leave(self, request: Request) -> None:
-        """Take the row back, if the request has one."""
+        """Take the row back, if the request has one; what it holds stays until another request enters."""
         row = self._row.pop(request, None)
         if row is not None:
             self._unused.append(row)
-            self.logit_bias.pop(row, None)
 
     def grow(self, request: Request) -> None:
         """Note the block that a request got last."""

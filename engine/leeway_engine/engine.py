@@ -1,4 +1,8 @@
-"""The engine of a pod: requests in, tokens out, one iteration at a time."""
+"""The engine of a pod: requests in, tokens out, one iteration at a time.
+
+An iteration is planned, launched and collected. On a device that works by itself the next one is planned between launch
+and collect, as if no request stopped; what has changed by its launch is then amended.
+"""
 
 import secrets
 import time
@@ -15,7 +19,7 @@ from leeway_engine.messages import EngineStats, GenerationRequest, Iteration, To
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.kv_cache import KvCache
 from leeway_engine.request_event import RequestEvent
-from leeway_engine.runner import Drawn, ModelRunner
+from leeway_engine.runner import Drawn, Flight, ModelRunner
 from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.debts import Debts
@@ -44,6 +48,8 @@ class EngineOptions:
     kernels: KernelMode = "auto"
     event_share: float = 0.0
     """Share of the requests whose events are recorded."""
+    plan_ahead: bool | None = None
+    """Whether the next iteration is planned while one runs; None does so where the device leaves a CPU free."""
 
 
 @dataclass(slots=True)
@@ -56,8 +62,21 @@ class _Generation:
     space: KeySpace
 
 
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """An iteration that runs."""
+
+    plan: Plan
+    flight: Flight | None
+    """None for a plan without tokens."""
+    started_s: float
+
+
 class Engine:
-    """Schedules, runs and samples in the caller's thread; no call takes longer than an iteration."""
+    """Schedules, runs and samples in the caller's thread; no call takes longer than an iteration.
+
+    Requests may be added and cancelled, and knobs be set, at any time, also while an iteration runs.
+    """
 
     def __init__(self, decoder: Decoder, options: EngineOptions, clock: Callable[[], float] = time.monotonic) -> None:
         """Allocate the KV cache. `clock` is the one of the requests' `arrival_s`, in seconds."""
@@ -78,8 +97,12 @@ class Engine:
         )
         self._runner = ModelRunner(decoder, choose_kernels(decoder, options.kernels), self._cache, self._rows)
         self._options = options
+        self._plan_ahead = weight.is_cuda if options.plan_ahead is None else options.plan_ahead
+        self._next: Plan | None = None
+        self._launched: _Launched | None = None
         self._generations: dict[Request, _Generation] = {}
-        self._prefill_tokens = self._decode_tokens = self._preemptions = self._preemptions_by_swap = 0
+        self._iterations = self._prefill_tokens = self._decode_tokens = 0
+        self._preemptions = self._preemptions_by_swap = 0
         self._moved: Counter[Way] = Counter()
         self._partial_prefills = 0
         self._queue_delays_s: tuple[float, ...] = ()
@@ -141,7 +164,10 @@ class Engine:
         return scheduled
 
     def cancel(self, request_id: str) -> None:
-        """End a request at once and free what it holds; unknown or ended ones are ignored."""
+        """End a request at once and free what it holds; unknown or ended ones are ignored.
+
+        An iteration that runs may still compute its token, which nobody gets; the next one does not.
+        """
         if request := self._scheduler.cancel(request_id):
             self._forget(request)
 
@@ -161,36 +187,71 @@ class Engine:
         self._scheduler.end_tool_waits(self._clock())
 
     def set_knobs(self, knobs: PodKnobs) -> KnobsReply:
-        """Take knobs for the next planned iteration, or change nothing and say why in the reply."""
+        """Take knobs for the next iteration to be planned, or change nothing and say why in the reply."""
         return self._scheduler.accept(knobs)
 
     def knobs(self) -> KnobsReply:
         """The knobs accepted and those enforced."""
         return self._scheduler.knobs()
 
-    def step(self) -> list[TokenEvent]:
-        """Plan and run one iteration and return the tokens that it gave; without work do nothing."""
+    def step(self, before_plan: Callable[[], None] = lambda: None) -> list[TokenEvent]:
+        """Run one iteration and return the tokens that it gave; without work do nothing.
+
+        `before_plan` is called before each plan that is made: of this iteration, or of the next one.
+        """
         if not self.has_work:
             return []
+        if self._next is None:
+            before_plan()
+            self.plan()
+        self.launch()
+        if self._plan_ahead:
+            before_plan()
+            self.plan()
+        return self.collect()
+
+    def plan(self) -> None:
+        """Plan the next iteration, if there is something to run; one that runs already counts as done."""
+        assert self._next is None, "an iteration is planned already"
+        if self._scheduler.running or self._scheduler.waiting:
+            self._next = self._scheduler.plan(self._clock())
+
+    def launch(self) -> None:
+        """Begin the planned iteration, after the one before was collected."""
+        assert self._launched is None, "an iteration runs already"
+        plan, self._next = self._next, None
+        if plan is None:
+            return
         started_s = self._clock()
-        plan = self._scheduler.plan(started_s)
-        events = [self._ended(request) for request in plan.rejected]
+        if self._plan_ahead:
+            self._scheduler.amend(plan, started_s)
         for request in plan.preempted:
             self._rows.leave(request)
         for request in plan.admitted:
             generation = self._generations[request]
             self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
         self._move(plan)
-        drawn = self._runner.run(plan) if plan.tokens else []
-        stopped = {
-            token.request
-            for token in drawn
-            if token.token_id in self._generations[token.request].request.stop_token_ids
-        }
-        self._scheduler.complete(plan, stopped)
+        flight = self._runner.launch(plan) if plan.tokens else None
+        self._scheduler.book(plan)
         self._note(plan, started_s)
+        self._launched = _Launched(plan, flight, started_s)
+
+    def collect(self) -> list[TokenEvent]:
+        """Wait for the iteration that runs and return its tokens."""
+        launched, self._launched = self._launched, None
+        if launched is None:
+            return []
+        drawn = self._runner.collect(launched.flight) if launched.flight else []
+        drawn = [token for token in drawn if token.request in self._generations]
+        self._scheduler.end_stopped(
+            [t.request for t in drawn if t.token_id in self._generations[t.request].request.stop_token_ids]
+        )
+        events = [self._ended(request) for request in launched.plan.rejected]
         events += [self._event(token) for token in drawn]
-        self._observe(plan, started_s)
+        if not self.has_work:
+            # All stopped: what was planned ahead holds nothing any more.
+            self._next = None
+        self._observe(launched)
         return events
 
     def take_events(self) -> list[RequestEvent]:
@@ -209,7 +270,7 @@ class Engine:
             waiting_tokens=scheduler.waiting_tokens,
             kv_blocks_free=scheduler.pool.free,
             kv_blocks_total=scheduler.pool.total,
-            iterations=scheduler.iterations,
+            iterations=self._iterations,
             prefill_tokens=self._prefill_tokens,
             decode_tokens=self._decode_tokens,
             preemptions=self._preemptions,
@@ -273,23 +334,24 @@ class Engine:
         del self._generations[request]
         self._rows.leave(request)
 
-    def _observe(self, plan: Plan, started_s: float) -> None:
-        ended_s = self._clock()
+    def _observe(self, launched: _Launched) -> None:
+        plan, ended_s = launched.plan, self._clock()
         self._last = Iteration(
-            seconds=ended_s - started_s,
-            idle_gap_s=0.0 if self._busy_since_s is None else started_s - self._busy_since_s,
+            seconds=ended_s - launched.started_s,
+            idle_gap_s=0.0 if self._busy_since_s is None else launched.started_s - self._busy_since_s,
             prefill_tokens=plan.prefill_tokens,
             decode_tokens=len(plan.decodes),
             preempted=len(plan.preempted),
             knobs_generation=plan.knobs.generation,
             predicted_s=plan.predicted_s,
-            path=self._runner.path if plan.tokens else "",
+            path=launched.flight.path if launched.flight else "",
             chunks=tuple(chunk.tokens for chunk in plan.prefills),
             partial_prefills=self._partial_prefills,
             queue_delays_s=self._queue_delays_s,
         )
         self._scheduler.observe(plan, self._last.seconds)
         self._busy_since_s = ended_s if self.has_work else None
+        self._iterations += 1
         self._prefill_tokens += self._last.prefill_tokens
         self._decode_tokens += self._last.decode_tokens
         self._preemptions += self._last.preempted

@@ -109,8 +109,9 @@ class Iteration:
     """What one iteration did."""
 
     seconds: float = 0.0
+    """From its launch until its tokens are there."""
     idle_gap_s: float = 0.0
-    """Time from the end of the iteration before, if that left work to do."""
+    """Time from the end of the iteration before to the launch of this one, if that left work to do."""
     prefill_tokens: int = 0
     decode_tokens: int = 0
     preempted: int = 0
@@ -118,7 +119,7 @@ class Iteration:
     predicted_s: float = 0.0
     """Duration that was predicted for it; 0 before there is a prediction."""
     path: str = ""
-    """What ran it: the name of the kernels, or of the captured graph."""
+    """How it was computed: eager, native, triton, or graph-N by a recording for N decodes; empty without tokens."""
     chunks: tuple[int, ...] = ()
     """Tokens of each of its prefills."""
     partial_prefills: int = 0

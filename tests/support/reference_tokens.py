@@ -103,6 +103,7 @@ class Setting:
     policies: Policies = FIRST_COME
     turns: tuple[Policies, ...] = ()
     """Policies that are pushed one after another, every TURN_ITERATIONS, each time the prompts are asked."""
+    plan_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ def generate(decoder: Decoder, prompts: Sequence[Sequence[int]], length: int, se
     ceilings = Ceilings(token_budget=4096, chunk_size=4096, running_sequences=setting.running_sequences)
     options = EngineOptions(setting.kv_blocks, knobs, ceilings, BLOCK_SIZE)
     options = replace(options, prefix_reuse=setting.prefix_reuse, swap_blocks=setting.swap_blocks)
+    options = replace(options, plan_ahead=setting.plan_ahead)
     # Where host memory is to be used, no time passes: then moving is never slower than computing again.
     engine = Engine(decoder, options, (lambda: 0.0) if setting.swap_blocks else time.monotonic)
     generations = []

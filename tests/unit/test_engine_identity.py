@@ -43,21 +43,29 @@ def test_tokens_do_not_depend_on_chunks_and_batch_mates(
     example: Callable[[str], Example], name: str, chunk_size: int
 ) -> None:
     case = example(name)
-    assert generate(case.decoder, case.prompts, OUTPUT, Setting(chunk_size)).tokens == case.expected
+    for plan_ahead in (False, True):
+        setting = Setting(chunk_size, plan_ahead=plan_ahead)
+        assert generate(case.decoder, case.prompts, OUTPUT, setting).tokens == case.expected
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_tokens_do_not_depend_on_knobs_changed_in_mid_request(example: Callable[[str], Example], name: str) -> None:
     case = example(name)
-    outcome = generate(case.decoder, case.prompts, OUTPUT, Setting(chunk_size=13, pushes=PUSHES))
-    assert outcome.tokens == case.expected
-    assert outcome.generations[:15] == [1] * 2 + [2] * 3 + [3] * 4 + [4] * 5 + [5]
+    for plan_ahead in (False, True):
+        setting = Setting(chunk_size=13, pushes=PUSHES, plan_ahead=plan_ahead)
+        outcome = generate(case.decoder, case.prompts, OUTPUT, setting)
+        assert outcome.tokens == case.expected
+        # The plan that is made already when knobs come keeps the old ones, and no other.
+        made = [1] * plan_ahead
+        assert outcome.generations[:15] == (made + [1] * 2 + [2] * 3 + [3] * 4 + [4] * 5 + [5])[:15]
 
 
+@pytest.mark.parametrize("plan_ahead", [False, True])
 @pytest.mark.parametrize("name", MODELS)
-def test_tokens_do_not_depend_on_preemption(example: Callable[[str], Example], name: str) -> None:
+def test_tokens_do_not_depend_on_preemption(example: Callable[[str], Example], name: str, plan_ahead: bool) -> None:
     case = example(name)
-    outcome = generate(case.decoder, case.prompts, OUTPUT, Setting(chunk_size=17, kv_blocks=12))
+    setting = Setting(chunk_size=17, kv_blocks=12, plan_ahead=plan_ahead)
+    outcome = generate(case.decoder, case.prompts, OUTPUT, setting)
     assert outcome.tokens == case.expected
     assert outcome.preemptions > 0
 
@@ -72,14 +80,20 @@ def test_tokens_do_not_depend_on_found_prefixes_and_swaps(example: Callable[[str
     assert outcome.swapped_in_blocks > 0
 
 
+@pytest.mark.parametrize("plan_ahead", [False, True])
 @pytest.mark.parametrize("swap_blocks", [0, 4, 12])
 @pytest.mark.parametrize("kv_blocks", [12, 64])
 @pytest.mark.parametrize(("prefix_reuse", "repeated"), [(False, False), (True, False), (True, True)])
 def test_tokens_do_not_depend_on_how_prefixes_and_preemptions_meet(
-    example: Callable[[str], Example], prefix_reuse: bool, repeated: bool, kv_blocks: int, swap_blocks: int
+    example: Callable[[str], Example],
+    prefix_reuse: bool,
+    repeated: bool,
+    kv_blocks: int,
+    swap_blocks: int,
+    plan_ahead: bool,
 ) -> None:
     case = example("qwen3-tied-wide-heads")
-    setting = Setting(16, 64, 8, kv_blocks, (), prefix_reuse, repeated, swap_blocks)
+    setting = Setting(16, 64, 8, kv_blocks, (), prefix_reuse, repeated, swap_blocks, plan_ahead)
     outcome = generate(case.decoder, case.prompts, OUTPUT, setting)
     assert outcome.tokens == case.expected
     assert (outcome.preemptions > 0) == (kv_blocks == 12)

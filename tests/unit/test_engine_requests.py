@@ -1,6 +1,7 @@
 """What a caller of the engine relies on: events, refusals, cancels, knobs, readings and seeds."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,60 @@ def test_a_cancelled_request_gives_no_more_events_and_its_id_may_come_again(engi
     assert len(drain(engine)["gone"]) == 6
 
 
+@pytest.fixture
+def ahead(decoder: Decoder) -> Engine:
+    return Engine(decoder, EngineOptions(kv_blocks=12, knobs=KNOBS, ceilings=CEILINGS, plan_ahead=True))
+
+
+def test_a_cancel_during_an_iteration_costs_no_further_one_and_others_go_on(engine: Engine, ahead: Engine) -> None:
+    engine.add(request("stays"))
+    expected = tokens(drain(engine)["stays"])
+    biased = Sampling(temperature=0, logit_bias={7: 1.0}, frequency_penalty=0.5)
+    ahead.add(request("gone", max_tokens=100, sampling=biased))
+    ahead.add(request("stays"))
+    events = ahead.step()
+    ahead.launch()
+    ahead.plan()
+    ahead.cancel("gone")
+    ahead.add(request("came"))
+    events += ahead.collect()
+    assert [event.request_id for event in events] == ["gone", "stays", "stays"]
+    rest = ahead.step()
+    assert [event.request_id for event in rest] == ["stays", "came"], "who came meanwhile is in the plan made already"
+    assert ahead.stats().last.decode_tokens == 1
+    left = drain(ahead)
+    assert tokens([*events[1:], rest[0], *left["stays"]]) == expected
+    assert tokens([rest[1], *left["came"]]) == expected
+    assert ahead.stats().kv_blocks_free == 12
+
+
+def test_planned_ahead_no_request_runs_on_after_its_stop_token(engine: Engine, ahead: Engine) -> None:
+    engine.add(request("a"))
+    full = tokens(drain(engine)["a"])
+    for stop, length in product(full, (3, 6)):
+        ahead.add(request("a", max_tokens=length, stop_token_ids=frozenset({stop})))
+        ahead.add(request("b"))
+        ran = ahead.stats().decode_tokens
+        events = drain(ahead)
+        assert tokens(events["a"]) == full[: min(full.index(stop) + 1, length)]
+        assert events["a"][-1].finish_reason is (FinishReason.STOP if stop in full[:length] else FinishReason.LENGTH)
+        assert tokens(events["b"]) == full
+        assert ahead.stats().decode_tokens - ran == len(events["a"]) + len(events["b"]) - 2
+        assert ahead.stats().kv_blocks_free == 12
+
+
+def test_where_all_stop_the_plan_made_ahead_is_dropped_and_the_engine_is_idle(engine: Engine, ahead: Engine) -> None:
+    engine.add(request("a"))
+    first = tokens(drain(engine)["a"])[0]
+    ahead.add(request("a", stop_token_ids=frozenset({first})))
+    assert len(ahead.step()) == 1
+    assert not ahead.has_work
+    ahead.set_knobs(KNOBS.model_copy(update={"generation": 2}))
+    ahead.add(request("b"))
+    ahead.step()
+    assert ahead.stats().last.knobs_generation == 2
+
+
 def test_after_all_are_cancelled_the_readings_are_those_of_an_idle_engine(engine: Engine) -> None:
     for name in "abcdef":
         engine.add(request(name))
@@ -144,7 +199,8 @@ def test_readings_count_tokens_and_time(decoder: Decoder) -> None:
     engine.step()
     reading = engine.stats()
     assert (reading.prefill_tokens, reading.decode_tokens, reading.iterations) == (20, 0, 2)
-    assert (reading.last.seconds, reading.last.idle_gap_s, reading.last.prefill_tokens) == (1.0, 1.0, 4)
+    assert (reading.last.seconds, reading.last.idle_gap_s, reading.last.prefill_tokens) == (1.0, 2.0, 4)
+    assert reading.last.path in ("native", "eager")
     drain(engine)
     now_s += 100
     engine.add(request("b"))

@@ -4,7 +4,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,9 +84,9 @@ class CountingEngine:
     def knobs(self) -> KnobsReply:
         return KnobsReply(accepted=self.accepted, enforced=self.enforced, ceilings=CEILINGS)
 
-    def step(self) -> list[TokenEvent]:
+    def step(self, before_plan: Callable[[], None]) -> list[TokenEvent]:
         self.steps += 1
-        self.enforced = self.accepted
+        self.plan(before_plan)
         self.begun.release()
         assert self.go_on.acquire(timeout=20)
         events = [TokenEvent(request_id, (), FinishReason.REJECTED, 1, 0) for request_id in self.late]
@@ -105,8 +105,20 @@ class CountingEngine:
         events, self.events = self.events, []
         return events
 
+    def plan(self, before_plan: Callable[[], None]) -> None:
+        before_plan()
+        self.enforced = self.accepted
+
     def stats(self) -> EngineStats:
         return EngineStats(len(self.left), 0, 0, 0, 0, self.steps, 0, 0, 0, tool_waits=self.kept)
+
+
+class AheadEngine(CountingEngine):
+    """Plans the next step while one runs."""
+
+    def plan(self, before_plan: Callable[[], None]) -> None:
+        for _ in range(1 if self.steps > 1 else 2):
+            super().plan(before_plan)
 
 
 class ApiSide:
@@ -171,8 +183,8 @@ class ApiSide:
 
 
 @contextmanager
-def running_loop() -> Iterator[ApiSide]:
-    side = ApiSide(CountingEngine())
+def running_loop(engine: CountingEngine | None = None) -> Iterator[ApiSide]:
+    side = ApiSide(engine or CountingEngine())
     try:
         yield side
     finally:
@@ -262,6 +274,20 @@ def test_knobs_written_during_a_step_hold_for_the_next_one_and_the_last_write_wi
         side.step()
         assert side.engine.enforced.generation == 599
         assert side.answer().enforced_since_plan - plans[-1] == 1
+
+
+def test_where_plans_are_made_ahead_knobs_hold_for_the_next_plan_too() -> None:
+    with running_loop(AheadEngine()) as side:
+        side.send(add("a", 100))
+        for generation in range(2, 6):
+            assert side.engine.begun.acquire(timeout=20)
+            plans = side.push(generation)
+            assert plans == side.engine.steps + 1, "the step that runs and the next one are planned"
+            side.step()
+            assert side.engine.begun.acquire(timeout=20)
+            side.step()
+            answer = side.answer()
+            assert (answer.enforced.generation, answer.enforced_since_plan) == (generation, plans + 1)
 
 
 def test_an_idle_loop_takes_knobs_too() -> None:

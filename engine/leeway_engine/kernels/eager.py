@@ -48,9 +48,12 @@ class EagerKernels:
 
     def turns(self, spans: Spans) -> "Turns":
         """Look up the angles and the slots of the new tokens."""
-        position = upload(spans.position, self._cosines)
+        return self.turns_at(upload(spans.position, self._cosines), upload(spans.slot, self._cosines))
+
+    def turns_at(self, position: Tensor, slots: Tensor) -> "Turns":
+        """Look up the angles of new tokens at these positions, [tokens]."""
         cosines, sines = (table[position].unsqueeze(1) for table in (self._cosines, self._sines))
-        return Turns(self._config, cosines, sines, upload(spans.slot, cosines))
+        return Turns(self._config, cosines, sines, slots)
 
     def add_and_normalize(self, residual: Tensor, update: Tensor | None, norm: RmsNorm) -> Tensor:
         """Add an update to the residual stream in place, and return that normalized."""

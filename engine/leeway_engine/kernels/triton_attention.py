@@ -1,5 +1,6 @@
 """Paged attention in Triton, for GPUs; a decode's keys are shared out among several programs (split-KV)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,24 @@ DECODE_SPLITS = 8
 """Programs that share the keys of a request where all requests have one new token."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """How the new tokens are cut up for programs, and where the keys of their requests lie."""
+
+    request: Tensor
+    """Of each tile."""
+    token: Tensor
+    """First one of each tile, counted from its request's first new token."""
+    start: Tensor
+    """Position of each request's first new token."""
+    first: Tensor
+    """Place in the batch of each request's first new token, and their number."""
+    blocks: Tensor
+    """KV blocks of each request, [requests, blocks]."""
+    block_size: int
+    splits: int
+
+
 class TritonKernels(EagerKernels):
     """Torch's small operations, and an attention that reads the cache through the block table."""
 
@@ -28,39 +47,55 @@ class TritonKernels(EagerKernels):
 
     def attention(self, spans: Spans) -> "TritonAttention":  # type: ignore[override]
         """Cut the spans into tiles."""
-        return TritonAttention(self._config, self.turns(spans), spans)
+        count = -(-spans.count // _tile_tokens(self._config))
+        request = np.repeat(np.arange(len(count)), count)
+        number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        used = -(-spans.end.max() // spans.block_size)
+        tile_request, token, start, first, blocks = (
+            upload(np.ascontiguousarray(array), self._cosines)
+            for array in (
+                request,
+                number * _tile_tokens(self._config),
+                spans.start,
+                np.append(0, np.cumsum(spans.count)),
+                spans.blocks[spans.row, :used],
+            )
+        )
+        splits = DECODE_SPLITS if spans.count.max() == 1 else 1
+        tiles = _Tiles(tile_request, token, start, first, blocks, spans.block_size, splits)
+        return TritonAttention(self._config, self.turns(spans), tiles)
+
+    def decodes(self, start: Tensor, blocks: Tensor, block_size: int) -> "TritonAttention":
+        """Make a tile of each token, on the device."""
+        first = torch.arange(len(start) + 1, device=start.device)
+        block = blocks.gather(1, (start // block_size)[:, None])[:, 0]
+        turns = self.turns_at(start, block * block_size + start % block_size)
+        tiles = _Tiles(first[:-1], torch.zeros_like(start), start, first, blocks, block_size, DECODE_SPLITS)
+        return TritonAttention(self._config, turns, tiles)
+
+
+def _tile_rows(config: ModelConfig) -> int:
+    rows: int = max(TILE_ROWS, triton.next_power_of_2(config.heads // config.kv_heads))
+    return rows
+
+
+def _tile_tokens(config: ModelConfig) -> int:
+    return _tile_rows(config) // (config.heads // config.kv_heads)
 
 
 class TritonAttention:
     """The attention of one iteration: one launch for prefills and decodes, a second one where keys were shared out."""
 
-    def __init__(self, config: ModelConfig, turns: Turns, spans: Spans) -> None:
+    def __init__(self, config: ModelConfig, turns: Turns, tiles: _Tiles) -> None:
         """`turns` brings queries, keys and values to their places."""
         self._config = config
         self._turns = turns
-        group = config.heads // config.kv_heads
-        self._tile_rows = max(TILE_ROWS, triton.next_power_of_2(group))
-        self._tile_tokens = self._tile_rows // group
-        self._splits = DECODE_SPLITS if spans.count.max() == 1 else 1
-        tiles = -(-spans.count // self._tile_tokens)
-        request = np.repeat(np.arange(len(tiles)), tiles)
-        number = np.arange(tiles.sum()) - np.repeat(np.cumsum(tiles) - tiles, tiles)
-        most = -(-spans.end.max() // spans.block_size)
-        self._block_size = spans.block_size
-        self._tile_request, self._tile_token, self._start, self._first, self._blocks = (
-            upload(np.ascontiguousarray(array), turns.cosines)
-            for array in (
-                request,
-                number * self._tile_tokens,
-                spans.start,
-                np.append(0, np.cumsum(spans.count)),
-                spans.blocks[spans.row, :most],
-            )
-        )
+        self._tiles = tiles
 
     def attend(self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache) -> Tensor:
         """Turn, keep, attend."""
-        config, splits = self._config, self._splits
+        config, tiles = self._config, self._tiles
+        splits = tiles.splits
         queries = self._turns.turn_and_keep(layer, heads, norms, cache)
         attended = heads.new_empty((len(heads), config.heads * config.head_dim))
         rows = len(heads) * config.heads
@@ -70,17 +105,17 @@ class TritonAttention:
             for shape in ((shared, splits, config.head_dim), (shared, splits), (shared, splits))
         )
         padded_dim = max(16, triton.next_power_of_2(config.head_dim))
-        _attend[(len(self._tile_request), config.kv_heads, splits)](
+        _attend[(len(tiles.request), config.kv_heads, splits)](
             *(queries, cache.layer(layer), attended, sums, tops, weights),
-            *(self._tile_request, self._tile_token, self._start, self._first, self._blocks),
-            *(queries.stride(0), self._blocks.stride(0), config.head_dim**-0.5),
+            *(tiles.request, tiles.token, tiles.start, tiles.first, tiles.blocks),
+            *(queries.stride(0), tiles.blocks.stride(0), config.head_dim**-0.5),
             heads=config.heads,
             kv_heads=config.kv_heads,
             head_dim=config.head_dim,
             padded_dim=padded_dim,
-            block_size=self._block_size,
-            tile_tokens=self._tile_tokens,
-            tile_rows=self._tile_rows,
+            block_size=tiles.block_size,
+            tile_tokens=_tile_tokens(config),
+            tile_rows=_tile_rows(config),
             tile_keys=TILE_KEYS,
             splits=splits,
         )

@@ -1,6 +1,6 @@
 """What the decoder needs beside matrix products; `leeway_engine.kernels` has the ways to do it."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -34,3 +34,14 @@ class Kernels(Protocol):
 
     def gate(self, gate_up: Tensor) -> Tensor:
         """Return silu(gate) * up, [tokens, intermediate], from each token's gate and, after it, its up."""
+
+
+@runtime_checkable
+class RecordableKernels(Kernels, Protocol):
+    """Kernels whose work on decodes hangs on tensors of the device alone, so that it can be recorded and repeated."""
+
+    def decodes(self, start: Tensor, blocks: Tensor, block_size: int) -> Attention:
+        """Prepare the attention of a new token of each request, at its position `start`, [requests].
+
+        `blocks` has each request's KV blocks in the order of its tokens, [requests, blocks].
+        """

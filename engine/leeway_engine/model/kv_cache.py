@@ -11,7 +11,7 @@ from leeway_engine.scheduling.move import Move, Way
 
 
 class KvCache:
-    """One tensor [layers, blocks x block_size, 2, kv_heads, head_dim]: a token's key and value lie side by side."""
+    """One tensor [layers, (blocks + 1) x block_size, 2, kv_heads, head_dim]: a token's key and value lie together."""
 
     def __init__(
         self,
@@ -26,8 +26,10 @@ class KvCache:
         """Zeros, so that padding never brings in a NaN; and room in host memory for blocks that are swapped out."""
         heads = (2, config.kv_heads, config.head_dim)
         self.block_size = block_size
-        self._slots = torch.zeros((config.layers, blocks * block_size, *heads), dtype=dtype, device=device)
-        self._blocks = self._slots.view(config.layers, blocks, block_size, *heads)
+        self.padding_block = blocks
+        """A block more, which takes what padding writes."""
+        self._slots = torch.zeros((config.layers, (blocks + 1) * block_size, *heads), dtype=dtype, device=device)
+        self._blocks = self._slots.view(config.layers, blocks + 1, block_size, *heads)
         self._swapped = torch.empty((config.layers, swap_blocks, block_size, *heads), dtype=dtype)
         self._gathered = torch.empty((0, block_size, *heads), dtype=dtype, device=device)
 
@@ -46,7 +48,7 @@ class KvCache:
             target.index_copy_(1, pairs[:, 1].to(target.device), read)
 
     def layer(self, layer: int) -> Tensor:
-        """Keys and values of one layer, [blocks x block_size, 2, kv_heads, head_dim]."""
+        """Keys and values of one layer, [(blocks + 1) x block_size, 2, kv_heads, head_dim]."""
         return self._slots[layer]
 
     def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:

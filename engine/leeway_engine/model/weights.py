@@ -1,6 +1,7 @@
 """Loads a decoder from a Hugging Face folder or a GGUF file."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 from leeway_engine.model.config import ModelConfig, UnsupportedModelError, config_from_huggingface
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.gguf_file import GgufFile
+from leeway_engine.model.packed_linear import can_pack, pack
 
 Read = Callable[[str], Tensor]
 """Gives a tensor by the name that it has in Hugging Face's checkpoints."""
@@ -43,12 +45,25 @@ def load_decoder(path: Path, dtype: torch.dtype, device: str = "cpu") -> Decoder
     if config.tied_embeddings:
         weights["head.weight"] = weights["embedding.weight"]
     decoder.load_state_dict(weights, assign=True)
-    return decoder.to(device=device, dtype=dtype).requires_grad_(False)
+    del weights
+    decoder = decoder.to(device=device, dtype=dtype).requires_grad_(False)
+    if can_pack(decoder.embedding.weight):
+        pack(decoder)
+    return decoder
 
 
 def _room(decoder: Decoder, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
-    """Make one piece of memory for all weights, which the system can give in large pages, and cut it up."""
-    shapes = {name: weight.shape for name, weight in decoder.named_parameters()}
+    """Make memory for all weights in pieces that the system can give in large pages.
+
+    A layer's matrices share one that holds nothing else, so that it is given back once they are packed.
+    """
+    shapes: dict[str, dict[str, torch.Size]] = defaultdict(dict)
+    for name, weight in decoder.named_parameters():
+        shapes["vectors" if weight.ndim == 1 else ".".join(name.split(".")[:2])][name] = weight.shape
+    return {name: weight for piece in shapes.values() for name, weight in _cut_up(piece, dtype, device).items()}
+
+
+def _cut_up(shapes: dict[str, torch.Size], dtype: torch.dtype, device: str) -> dict[str, Tensor]:
     ends = list(accumulate(-(-shape.numel() // _ALIGNED) * _ALIGNED for shape in shapes.values()))
     memory = torch.empty(ends[-1], dtype=dtype, device=device)
     begins = (0, *ends[:-1])

@@ -7,7 +7,7 @@ from leeway_core.pod_knobs import PodKnobs
 
 from leeway_engine.scheduling.load import Load
 from leeway_engine.scheduling.move import Move
-from leeway_engine.scheduling.request import Request
+from leeway_engine.scheduling.request import Request, State
 
 
 class Chunk(NamedTuple):
@@ -70,3 +70,14 @@ class Plan:
         output = [request.max_tokens - request.generated for request in self.decodes]
         prefill = [request.pending // tokens for request, tokens in self.prefills]
         return min(room + output + prefill, default=1)
+
+    def drop_ended(self) -> None:
+        """Take out the requests that have ended, or begun to wait for a tool, since the plan was made."""
+        self.decodes = [request for request in self.decodes if request.state is State.DECODING]
+        self.grown = [request for request in self.grown if request.state is State.DECODING]
+        self.prefills = [chunk for chunk in self.prefills if chunk.request.state is State.PREFILLING]
+        self.admitted = [request for request in self.admitted if request.state is State.PREFILLING]
+        load = Load(len(self.decodes), sum([request.computed for request in self.decodes]))
+        for request, tokens in self.prefills:
+            load = load.with_chunk(tokens, request.computed)
+        self.load = load

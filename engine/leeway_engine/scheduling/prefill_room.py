@@ -11,14 +11,14 @@ from leeway_engine.scheduling.request import Request
 class PrefillRoom:
     """The token budget, the predicted time and the active-prefill cap, less what the iteration already holds."""
 
-    def __init__(self, knobs: PodKnobs, load: Load, predictor: Predictor) -> None:
-        """`load` has the decodes of the iteration."""
+    def __init__(self, knobs: PodKnobs, load: Load, predictor: Predictor, prefills: int = 0) -> None:
+        """`load` has the decodes of the iteration, and what that many prefills of it compute already."""
         policies = knobs.policies
         adaptive = policies.adaptive_chunk
         limits_s = [limit for limit in (policies.iteration_s, adaptive and adaptive.itl_s) if limit]
-        self.left = knobs.token_budget - load.decodes
+        self.left = knobs.token_budget - load.decodes - load.prefill_tokens
         self.load = load
-        self.prefills = 0
+        self.prefills = prefills
         self._chunk_size = knobs.chunk_size
         self._predictor = predictor
         self._limit_s = min(limits_s, default=None)

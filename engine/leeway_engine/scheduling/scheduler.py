@@ -61,6 +61,8 @@ class Scheduler:
         self._now_s = 0.0
         self._candidates: Iterator[Request] | None = None
         """The victims of the plan at hand, once one was needed."""
+        self._some_ended = False
+        """Whether a request has left since the last plan was made."""
         self._follow_policies()
 
     @property
@@ -162,7 +164,7 @@ class Scheduler:
         return KnobsReply(accepted=self.accepted, enforced=self.enforced, ceilings=self.ceilings, refusal=refusal)
 
     def plan(self, now_s: float = 0.0) -> Plan:
-        """Lay out the next iteration and take the blocks for it; `complete` must follow before the next plan."""
+        """Lay out the next iteration and take the blocks for it; it must be booked before the next is planned."""
         self.iterations += 1
         self._now_s = max(self._now_s, now_s)
         self.end_tool_waits(self._now_s)
@@ -179,12 +181,37 @@ class Scheduler:
         plan.load = room.load
         plan.predicted_s = self.predictor.predict(plan.load)
         plan.repeats = not took_turns and self._will_repeat(plan, room, blocked=blocked)
+        self._some_ended = False
         return plan
 
+    def amend(self, plan: Plan, now_s: float = 0.0) -> None:
+        """Bring a plan that was made ahead up to date: who ended since drops out, and what room there is gets used.
+
+        It keeps its knobs and whom it preempted. Nobody's work grows but that of prefills without a chunk yet.
+        """
+        self._now_s = max(self._now_s, now_s)
+        if self._some_ended:
+            plan.drop_ended()
+        room = PrefillRoom(plan.knobs, plan.load, self.predictor, len(plan.prefills))
+        self._plan_started(plan, room)
+        self._plan_admissions(plan, room)
+        plan.load = room.load
+        plan.predicted_s = self.predictor.predict(plan.load)
+        plan.repeats = False
+
     def complete(self, plan: Plan, stopped: Collection[Request] = (), iterations: int = 1) -> None:
-        """Book what the plan ran. `stopped` are the requests whose new token ends them.
+        """Book what the plan ran and end the requests whose new token ends them, `stopped`.
 
         A plan may be booked for as many iterations at once as it holds.
+        """
+        self.book(plan, iterations)
+        self.end_stopped(stopped)
+
+    def book(self, plan: Plan, iterations: int = 1) -> None:
+        """Book what the plan runs, as far as that is known before its tokens are; then the next may be planned.
+
+        Blocks of requests that end here are free at once: what is launched later runs later, so it writes them only
+        after this plan's iteration has read them.
         """
         self.iterations += iterations - 1
         decodes = [request for request in plan.decodes if request.state is State.DECODING]
@@ -200,14 +227,17 @@ class Scheduler:
         self.tenants.served(decodes, iterations)
         for request, tokens in plan.prefills:
             if request.state is State.PREFILLING:
-                self._complete_chunk(request, tokens * iterations, stopped)
-        if stopped:
-            for request in decodes:
-                if request in stopped:
-                    self._finish(request, FinishReason.STOP)
+                self._book_chunk(request, tokens * iterations)
         for request in ended:
-            if request.state is State.DECODING:
-                self._finish(request, FinishReason.LENGTH)
+            self._finish(request, FinishReason.LENGTH)
+
+    def end_stopped(self, requests: Collection[Request]) -> None:
+        """End requests whose token of the iteration booked last ends them, also if they were planned on since."""
+        for request in requests:
+            if request.finish_reason is None:
+                self._finish(request, FinishReason.STOP)
+            elif request.finish_reason is FinishReason.LENGTH:
+                request.finish_reason = FinishReason.STOP
 
     def observe(self, plan: Plan, seconds: float) -> None:
         """Learn from how long the plan's iteration took."""
@@ -341,7 +371,8 @@ class Scheduler:
     def _plan_started(self, plan: Plan, room: PrefillRoom) -> None:
         if len(plan.decodes) == len(self.running):
             return
-        started = [request for request in self.running.values() if request.state is State.PREFILLING]
+        planned = {chunk.request for chunk in plan.prefills}
+        started = [r for r in self.running.values() if r.state is State.PREFILLING and r not in planned]
         protection = self.enforced.policies.protection
         if protection is not None and len(started) > 1:
             boosted = self.iterations - protection.boost_iterations
@@ -427,7 +458,7 @@ class Scheduler:
             return False
         return not blocked or self._queue.steady or len(self.running) >= self.enforced.running_sequences
 
-    def _complete_chunk(self, request: Request, tokens: int, stopped: Collection[Request]) -> None:
+    def _book_chunk(self, request: Request, tokens: int) -> None:
         """Book a chunk, and the first token where it is the last one."""
         request.computed += tokens
         request.prefilled += tokens
@@ -436,9 +467,7 @@ class Scheduler:
             return
         request.generated += 1
         self.tenants.served((request,))
-        if request in stopped:
-            self._finish(request, FinishReason.STOP)
-        elif request.generated == request.max_tokens:
+        if request.generated == request.max_tokens:
             self._finish(request, FinishReason.LENGTH)
         else:
             request.move_to(State.DECODING)
@@ -466,6 +495,7 @@ class Scheduler:
         else:
             self.kv.release(request)
             request.move_to(State.FINISHED)
+        self._some_ended = True
         request.finish_reason = reason
         self._expected_tokens -= request.expected_tokens
         if whole:

@@ -8,7 +8,7 @@ import sys
 import time
 
 import torch
-from leeway_core.pod_knobs import PodKnobs
+from leeway_core.pod_knobs import KnobsReply, PodKnobs
 
 from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.kernels.choice import begin_compiling
@@ -51,11 +51,7 @@ class Loop:
     def _turn(self) -> None:
         told = self._listen()
         if self._engine.has_work:
-            # Counted before the knobs are read: whoever then writes knobs and reads the count sees this plan as made.
-            self._plans += 1
-            self._publish(self._plans)
-            self._take_knobs()
-            events = self._engine.step()
+            events = self._engine.step(self._count_plan)
             self._publish(self._plans)
             for event in events:
                 if event.finish_reason is FinishReason.REJECTED:
@@ -75,6 +71,13 @@ class Loop:
         if longest_s is not None:
             self._engine.end_tool_waits()
             self._tell([])
+
+    def _count_plan(self) -> None:
+        self._note_enforced(self._plans)
+        # Counted before the knobs are read: whoever then writes knobs and reads the count sees this plan as made.
+        self._plans += 1
+        self._publish(self._plans)
+        self._take_knobs()
 
     def _listen(self) -> bool:
         messages = self._channel.receive()
@@ -107,10 +110,7 @@ class Loop:
 
     def _publish(self, plan: int) -> None:
         """Tell the API process which knobs are enforced; new ones since `plan`, the one at hand or to come."""
-        reply = self._engine.knobs()
-        if reply.enforced.generation != self._enforced_generation:
-            self._enforced_generation = reply.enforced.generation
-            self._enforced_since = plan
+        reply = self._note_enforced(plan)
         answer = KnobsAnswer(
             accepted=reply.accepted,
             enforced=reply.enforced,
@@ -119,6 +119,13 @@ class Loop:
             enforced_since_plan=self._enforced_since,
         )
         self._enforced.write(answer.model_dump_json(by_alias=True).encode())
+
+    def _note_enforced(self, plan: int) -> KnobsReply:
+        reply = self._engine.knobs()
+        if reply.enforced.generation != self._enforced_generation:
+            self._enforced_generation = reply.enforced.generation
+            self._enforced_since = plan
+        return reply
 
 
 def _given_up(request_id: str) -> Rejected:
