@@ -20,7 +20,8 @@ def rules(*entries: Rule) -> ConfigDict:
 
 def field_rules(*entries: Rule) -> Any:
     """Return the marker of a field for whose value `entries` must hold."""
-    return Field(json_schema_extra={"x-kubernetes-validations": [*entries]})
+    extra: dict[str, Any] = {"x-kubernetes-validations": [*entries]}
+    return Field(json_schema_extra=extra)
 
 
 def list_map(key: str, *, max_length: int, min_length: int | None = None) -> Any:

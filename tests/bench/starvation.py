@@ -12,7 +12,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,6 @@ from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.load import Load
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.protection import longest_pause, longest_wait
-from leeway_engine.scheduling.request import Request
 from leeway_engine.scheduling.scheduler import Scheduler
 from serving import tiny_model
 from waits import Waits
@@ -156,14 +155,14 @@ def overload(name: str, policies: Policies, decoder: Decoder, seconds: float) ->
 
 
 def followed(scheduler: Scheduler) -> Waits:
-    """Note each iteration that an engine completes with its scheduler."""
-    waits, complete = Waits(scheduler), scheduler.complete
+    """Note each iteration that an engine books with its scheduler."""
+    waits, book = Waits(scheduler), scheduler.book
 
-    def note(plan: Plan, stopped: Collection[Request] = ()) -> None:
-        complete(plan, stopped)
+    def note(plan: Plan) -> None:
+        book(plan)
         waits.note(plan)
 
-    scheduler.complete = note
+    scheduler.book = note
     return waits
 
 

@@ -14,6 +14,7 @@ from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest, Sampling
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.weights import load_decoder
+from leeway_engine.runner import Flight
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import Request, State
 from serving import tiny_model
@@ -64,14 +65,14 @@ class ZombieWatch:
         """Also call `before` with each plan when it is launched."""
         self.steps: Counter[str] = Counter()
         self._before = before
-        self._run = engine._runner.run
-        engine._runner.run = self._watched
+        self._launch = engine._runner.launch
+        engine._runner.launch = self._watched
 
-    def _watched(self, plan: Plan) -> object:
+    def _watched(self, plan: Plan) -> Flight:
         requests = [*plan.decodes, *(chunk.request for chunk in plan.prefills)]
         self.steps.update(request.request_id for request in requests if request.state is State.FINISHED)
         self._before(plan)
-        return self._run(plan)
+        return self._launch(plan)
 
 
 @dataclass(frozen=True, slots=True)

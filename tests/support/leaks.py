@@ -17,6 +17,6 @@ def scheduler_leaks(scheduler: Scheduler) -> int:
 def leaks(engine: Engine) -> int:
     """The same of an engine, with its rows and generations."""
     scheduler, rows = engine._scheduler, engine._rows
-    kept = len(engine._generations) + len(rows._row) + len(rows.logit_bias)
+    kept = len(engine._generations) + len(rows._row)
     kept += scheduler.ceilings.running_sequences - len(rows._unused)
     return scheduler_leaks(scheduler) + kept

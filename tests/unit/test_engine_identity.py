@@ -93,7 +93,7 @@ def test_tokens_do_not_depend_on_how_prefixes_and_preemptions_meet(
     plan_ahead: bool,
 ) -> None:
     case = example("qwen3-tied-wide-heads")
-    setting = Setting(16, 64, 8, kv_blocks, (), prefix_reuse, repeated, swap_blocks, plan_ahead)
+    setting = Setting(16, 64, 8, kv_blocks, (), prefix_reuse, repeated, swap_blocks, plan_ahead=plan_ahead)
     outcome = generate(case.decoder, case.prompts, OUTPUT, setting)
     assert outcome.tokens == case.expected
     assert (outcome.preemptions > 0) == (kv_blocks == 12)

@@ -10,7 +10,8 @@ from leeway_core.buckets import LATENCY_BUCKETS_S
 from leeway_engine.messages import EngineStats, Iteration
 from leeway_engine.server.channel import Stepped
 from leeway_engine.server.generation import Piece
-from leeway_engine.server.metrics import ServerMetrics
+from leeway_engine.server.metrics.request_record import RequestRecord
+from leeway_engine.server.metrics.server_metrics import ServerMetrics
 from prometheus_client.utils import floatToGoString
 
 IDLE = EngineStats(0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -49,7 +50,8 @@ def test_the_first_text_counts_from_the_arrival_and_lengths_from_the_end() -> No
             yield Piece("a", None, 40, 1)
             yield Piece("b", "length", 40, 2)
 
-        async for _ in metrics.observed(pieces(), time.monotonic() - 3.0):
+        record = RequestRecord(metrics.requests, time.monotonic() - 3.0)
+        async for _ in record.observed(pieces()):
             pass
 
     asyncio.run(run())

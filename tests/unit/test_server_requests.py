@@ -11,14 +11,15 @@ def test_the_headers_reach_the_engine() -> None:
     terms = Terms(objective="agents", tenant="paying", priority=-7, budget_s=2.5, tool_wait_s=30.0)
     body = CompletionBody(model="m", prompt="p", cache_salt="s")
     before_s = time.monotonic()
-    asked = generation_of(body, terms, (1, 2), 5, frozenset({9}))
+    asked = generation_of(body, terms, (1, 2), 5, request_id="r", stop_token_ids=frozenset({9}))
     assert (asked.slo_class, asked.tenant, asked.priority, asked.cache_salt) == ("agents", "paying", -7, "s")
-    assert (asked.prompt_token_ids, asked.max_tokens, asked.stop_token_ids) == ((1, 2), 5, {9})
+    assert (asked.request_id, asked.prompt_token_ids, asked.max_tokens, asked.stop_token_ids) == ("r", (1, 2), 5, {9})
     assert (asked.deadline_s, asked.tool_wait_s) == (asked.arrival_s + 2.5, 30.0)
     assert asked.arrival_s >= before_s
 
 
 def test_a_request_without_headers_is_of_no_class_and_never_due() -> None:
-    asked = generation_of(CompletionBody(model="m", prompt="p"), Terms(), (1,), 5, frozenset())
+    body = CompletionBody(model="m", prompt="p")
+    asked = generation_of(body, Terms(), (1,), 5, request_id="r", stop_token_ids=frozenset())
     assert (asked.slo_class, asked.tenant, asked.priority) == ("", "", 0)
     assert (asked.deadline_s, asked.tool_wait_s) == (None, 0.0)
