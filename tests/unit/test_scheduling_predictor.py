@@ -56,6 +56,19 @@ def test_unseen_mixes_are_predicted_on_fast_and_on_slow_hardware(slowness: float
     assert errors.median < errors.p90 < 0.3
 
 
+def test_a_cost_that_levels_off_after_a_few_tokens_is_followed() -> None:
+    def cpu_s(tokens: int) -> float:
+        return 0.02 + 0.005 * min(tokens, 8) + 0.0006 * tokens
+
+    draw = random.Random(3)
+    predictor = Predictor()
+    for _ in range(300):
+        tokens = draw.randint(1, 32)
+        predictor.observe(Load(tokens, 100 * tokens), cpu_s(tokens) * draw.uniform(0.98, 1.02))
+    for tokens in (1, 4, 8, 16, 32):
+        assert predictor.predict(Load(tokens, 100 * tokens)) == pytest.approx(cpu_s(tokens), rel=0.04)
+
+
 def test_nothing_is_predicted_before_enough_was_seen() -> None:
     predictor = taught(random.Random(1), iterations=15)
     assert not predictor.ready

@@ -8,8 +8,10 @@ from leeway_core.verdict import quantile
 
 from leeway_engine.scheduling.load import Load
 
-_SCALES = (1.0, 16.0, 4096.0, 256.0, 65536.0)
-"""Usual sizes of constant, decodes, context, prefill tokens and pairs, so that all features are near 1."""
+_FEW_TOKENS = 8
+"""Up to so many tokens, matrix products take longer with each; then a while longer hardly at all, as tiles fill up."""
+_SCALES = (1.0, 16.0, 4096.0, 256.0, 65536.0, _FEW_TOKENS)
+"""Usual sizes of constant, decodes, context, prefill tokens, pairs and few tokens, so that all features are near 1."""
 _PLACES = range(len(_SCALES))
 _FORGETTING = 0.998
 _RIDGE = 1e-3
@@ -32,7 +34,8 @@ class PredictionErrors:
 
 
 class Predictor:
-    """T = a + b·decodes + c·context + d·prefill tokens + e·pairs, in seconds, by recursive least squares.
+    """T = a + b·decodes + c·context + d·prefill tokens + e·pairs + f·min(tokens, 8), in seconds, by recursive least
+    squares.
 
     Errors are relative, so short iterations count as much as long ones; they are clipped, so one stalled iteration
     moves little; old ones are forgotten, so a pod that becomes slower is followed. No coefficient is negative, so more
@@ -62,11 +65,13 @@ class Predictor:
     def largest_chunk(self, load: Load, context: int, limit_s: float) -> int:
         """Return the most tokens of a request with `context` tokens in KV that fit beside the load into `limit_s`.
 
-        Solves q/2·c² + (d + q·context)·c = room for c. Before `ready` there is no limit.
+        Solves q/2·c² + (d + q·context)·c = room for c, with the load taken to have tokens enough already. Before
+        `ready` there is no limit.
         """
         if not self.ready:
             return UNLIMITED
-        room_s = limit_s - self.predict(load)
+        *features, _ = _features(load)
+        room_s = limit_s - self._estimate([*features, 1.0])
         if room_s <= 0:
             return 0
         pair_s = self._theta[4] / _SCALES[4]
@@ -95,9 +100,9 @@ class Predictor:
         return PredictionErrors(len(errors), quantile(errors, 50), quantile(errors, 90))
 
     def _estimate(self, features: list[float]) -> float:
-        a, b, c, d, e = self._theta
-        _, f, g, h, i = features
-        return a + b * f + c * g + d * h + e * i
+        a, b, c, d, e, f = self._theta
+        _, g, h, i, j, k = features
+        return a + b * g + c * h + d * i + e * j + f * k
 
     def _learn(self, row: list[float], target: float) -> None:
         """Take one equation, row · coefficients = target, into the sums and move the coefficients towards them."""
@@ -111,10 +116,9 @@ class Predictor:
             for place, line in enumerate(self._products):
                 own = line[place]
                 if own > 0:
-                    a, b, c, d, e = line
-                    others = (
-                        a * theta[0] + b * theta[1] + c * theta[2] + d * theta[3] + e * theta[4] - own * theta[place]
-                    )
+                    a, b, c, d, e, f = line
+                    others = a * theta[0] + b * theta[1] + c * theta[2] + d * theta[3] + e * theta[4] + f * theta[5]
+                    others -= own * theta[place]
                     # The ridge decides between features that always go together.
                     theta[place] = max(0.0, (targets[place] - others) / (own * (1 + _RIDGE)))
 
@@ -126,4 +130,5 @@ def _features(load: Load) -> list[float]:
         load.context_tokens / _SCALES[2],
         load.prefill_tokens / _SCALES[3],
         load.prefill_pairs / _SCALES[4],
+        min(load.decodes + load.prefill_tokens, _FEW_TOKENS) / _SCALES[5],
     ]
