@@ -1,6 +1,7 @@
-"""Which tests may run beside each other."""
+"""Which tests may run beside each other, and where their standalones are."""
 
 import os
+from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
@@ -22,3 +23,9 @@ class ByFixtures(LoadFileScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFixtures:
     return ByFixtures(config, log)
+
+
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state directory to be, for a standalone of a test's own; the names of tests would make its path too long."""
+    return tmp_path_factory.mktemp("own") / "state"

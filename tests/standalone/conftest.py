@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from clusters import Cluster
@@ -13,12 +12,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One whole Kubernetes with Leeway installed, for all tests that don't break it."""
     with Cluster.running(tmp_path_factory.mktemp("standalone")) as running:
         yield running
-
-
-@pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state directory to be, for a standalone of a test's own; the names of tests would make its path too long."""
-    return tmp_path_factory.mktemp("own") / "state"
 
 
 @pytest.fixture

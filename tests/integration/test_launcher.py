@@ -1,91 +1,25 @@
-"""`leeway up` and `leeway down` as a user meets them: side by side, killed, refused, kept, and without root."""
+"""`leeway up` and `leeway down` as a user meets them: refused, kept, and without root."""
 
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import unprivileged
 import yaml
-from clusters import ANY_PORTS, Cluster, eventually, pod
+from clusters import ANY_PORTS, pod
+from launching import leeway, traces
 from leeway_standalone.binaries import ALL, ensure
 from leeway_standalone.environment import installation_folders
 from leeway_standalone.standalone import Standalone
 from leeway_standalone.state import Ports, StateDirectory
 
 NOBODY = 65534
-
-
-def leeway(
-    *arguments: str, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
-) -> "subprocess.CompletedProcess[str]":
-    """Run the command line as a user does."""
-    return subprocess.run(
-        (*prefix, sys.executable, "-m", "leeway_cli", *arguments),
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-
-
-def traces(root: Path) -> dict[str, list[str]]:
-    """Find whatever a standalone in `root` has on the machine: processes and mounts."""
-    processes = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_text().replace("\0", " ")
-        except OSError:
-            continue
-        if str(root) in command and folder.name != str(os.getpid()):
-            processes.append(command)
-    mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(root) in line]
-    return {"processes": processes, "mounts": mounts}
-
-
-def is_listening(port: int) -> bool:
-    with closing(socket.socket()) as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.fixture
-def second(place: Path) -> Iterator[Standalone]:
-    """A standalone of the test's own, not yet started."""
-    standalone = Standalone(place)
-    yield standalone
-    standalone.stop()
-
-
-def test_a_second_one_runs_beside_the_first_until_it_is_killed(cluster: Cluster, second: Standalone) -> None:
-    root = second.state.root
-    up = second.start(ports=ANY_PORTS, binaries=ensure(ALL))
-    other = Cluster(second, up, cluster.binaries)
-    other.kubectl("create", "configmap", "mine", "-n", "default")
-    assert cluster.kubectl("get", "configmap", "mine", "-n", "default", check=False).returncode != 0
-    assert "already runs" in leeway("up", "--state", str(root)).stderr
-
-    os.kill(up.launch.pid, signal.SIGKILL)
-    assert eventually(lambda: second.state.running() is None, 10)
-    eventually(lambda: not any(traces(root).values()), 5, what=f"nothing left of {root}")
-    assert not any(is_listening(port) for port in vars(up.launch.ports).values())
-    assert leeway("status", "--state", str(root)).returncode == 1
-
-    # What the killed launcher left in its folder is no hindrance: same ports, same objects.
-    again = second.start(ports=second.state.remembered_ports() or ANY_PORTS, binaries=ensure(ALL))
-    assert again.launch.ports == up.launch.ports
-    assert other.kubectl("get", "configmap", "mine", "-n", "default").returncode == 0
-    stopped = leeway("down", "--state", str(root), "--purge")
-    assert "Its state is removed" in stopped.stdout
-    assert not root.exists()
-    assert not any(traces(root).values())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can drop to another user; as a user, every test is this one")

@@ -1,0 +1,44 @@
+"""Two standalones on one machine: each lives and dies for itself."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clusters import ANY_PORTS, Cluster, eventually
+from launching import is_listening, leeway, traces
+from leeway_standalone.binaries import ALL, ensure
+from leeway_standalone.standalone import Standalone
+
+
+@pytest.fixture
+def second(place: Path) -> Iterator[Standalone]:
+    """A standalone of the test's own, not yet started."""
+    standalone = Standalone(place)
+    yield standalone
+    standalone.stop()
+
+
+def test_a_second_one_runs_beside_the_first_until_it_is_killed(cluster: Cluster, second: Standalone) -> None:
+    root = second.state.root
+    up = second.start(ports=ANY_PORTS, binaries=ensure(ALL))
+    other = Cluster(second, up, cluster.binaries)
+    other.kubectl("create", "configmap", "mine", "-n", "default")
+    assert cluster.kubectl("get", "configmap", "mine", "-n", "default", check=False).returncode != 0
+    assert "already runs" in leeway("up", "--state", str(root)).stderr
+
+    os.kill(up.launch.pid, signal.SIGKILL)
+    assert eventually(lambda: second.state.running() is None, 10)
+    eventually(lambda: not any(traces(root).values()), 5, what=f"nothing left of {root}")
+    assert not any(is_listening(port) for port in vars(up.launch.ports).values())
+    assert leeway("status", "--state", str(root)).returncode == 1
+
+    # What the killed launcher left in its folder is no hindrance: same ports, same objects.
+    again = second.start(ports=second.state.remembered_ports() or ANY_PORTS, binaries=ensure(ALL))
+    assert again.launch.ports == up.launch.ports
+    assert other.kubectl("get", "configmap", "mine", "-n", "default").returncode == 0
+    stopped = leeway("down", "--state", str(root), "--purge")
+    assert "Its state is removed" in stopped.stdout
+    assert not root.exists()
+    assert not any(traces(root).values())
