@@ -198,7 +198,9 @@ def main() -> None:
         "attainment_last": attainment(objective, exchanges[-fifth:]),
         "usable_kv_last": round((blocks["free"] + blocks["cached"]) / KV_BLOCKS, 4),
         "rate_rps": round(rate, 2),
-        "preemptions": round(series["leeway_engine_preemptions_total"]),
+        "preemptions": round(
+            sum(series[f'leeway_engine_preemptions_total{{way="{way}"}}'] for way in ("recompute", "swap"))
+        ),
         "swapped_in_blocks": round(series['leeway_engine_swapped_blocks_total{way="in"}']),
     }
     if others > MOST_TAKEN_BY_OTHERS:
