@@ -148,6 +148,15 @@ def held_when_idle(running: Running) -> dict[str, float]:
         time.sleep(0.1)
 
 
+def totals(series: dict[str, float]) -> dict[str, float]:
+    """What the pod has counted since it started."""
+    preemptions = (f'leeway_engine_preemptions_total{{way="{way}"}}' for way in ("recompute", "swap"))
+    return {
+        "preemptions": sum(series[name] for name in preemptions),
+        "swapped_in_blocks": series['leeway_engine_swapped_blocks_total{way="in"}'],
+    }
+
+
 def is_lost(exchange: Exchange) -> bool:
     """Whether a request got neither an answer nor an error, and was not given up by its client."""
     return exchange.lost or exchange.error.startswith("no connection")
@@ -178,6 +187,7 @@ def main() -> None:
         print(f"{found.requests_per_s:.2f} requests/s at once, so {rate:.2f}/s to come", file=sys.stderr)
         itl_ms = max(1, round(ITL_ALLOWANCE * found.itl_p90_s * 1e3))
         objective = Objective(name="chat", ttft_ms=TTFT_MS, itl_ms=itl_ms)
+        before = totals(held_when_idle(running))
         pids = [running.process.pid, running.loop_pid]
         cores, memory = CoreWatch(pids), MemoryWatch(pids)
         memory.start()
@@ -198,10 +208,7 @@ def main() -> None:
         "attainment_last": attainment(objective, exchanges[-fifth:]),
         "usable_kv_last": round((blocks["free"] + blocks["cached"]) / KV_BLOCKS, 4),
         "rate_rps": round(rate, 2),
-        "preemptions": round(
-            sum(series[f'leeway_engine_preemptions_total{{way="{way}"}}'] for way in ("recompute", "swap"))
-        ),
-        "swapped_in_blocks": round(series['leeway_engine_swapped_blocks_total{way="in"}']),
+        **{name: round(total - before[name]) for name, total in totals(series).items()},
     }
     if others > MOST_TAKEN_BY_OTHERS:
         sys.exit(f"void: other processes took {others:.0%} of the cores; it would have said {json.dumps(figures)}")
