@@ -15,7 +15,7 @@ import yaml
 from clusters import ANY_PORTS, pod
 from launching import leeway, traces
 from leeway_standalone.binaries import ALL, ensure
-from leeway_standalone.environment import installation_folders
+from leeway_standalone.environment import chart_folder, installation_folders
 from leeway_standalone.standalone import Standalone
 from leeway_standalone.state import Ports, StateDirectory
 
@@ -35,7 +35,7 @@ def test_it_runs_without_root() -> None:
         "KUBEBUILDER_ASSETS": str(binaries["etcd"].parent),
         "KUBECONFIG": f"{root}/kubeconfig",
     }
-    folders = {*installation_folders(), binaries["etcd"].parent}
+    folders = {*installation_folders(), chart_folder(), binaries["etcd"].parent}
     support = Path(unprivileged.__file__)
     as_nobody = (sys.executable, str(support), str(NOBODY), *map(str, folders), "--")
     ports = ("--api-port", "0", "--gateway-port", "0", "--prometheus-port", "0")

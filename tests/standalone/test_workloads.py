@@ -13,7 +13,7 @@ import pytest
 from clusters import LEEWAY_IMAGE, RESTRICTED_CONTAINER, RESTRICTED_POD, Cluster, eventually, pod, pod_spec
 from leeway_standalone.environment import installation_folders
 
-SERVE = ["python", "-m", "http.server", "8080", "--directory", "/tmp"]
+SERVE = ["python", "-m", "http.server", "8080", "--directory", "/pages"]
 HTTP_PROBE = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
 SLEEP = ["sleep", "3600"]
 FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).status)"
@@ -48,8 +48,8 @@ def workload(kind: str, name: str, replicas: int, spec: dict[str, Any], **extra:
 
 def server_spec(**container: Any) -> dict[str, Any]:
     spec = pod_spec(SERVE, container={"readinessProbe": HTTP_PROBE, **container})
-    spec["containers"][0]["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}]
-    spec["volumes"] = [{"name": "tmp", "emptyDir": {}}]
+    spec["containers"][0]["volumeMounts"] = [{"name": "pages", "mountPath": "/pages"}]
+    spec["volumes"] = [{"name": "pages", "emptyDir": {}}]
     return spec
 
 
