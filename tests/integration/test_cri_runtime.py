@@ -19,7 +19,7 @@ USERS = {"root": 0, "nobody": NOBODY} if os.getuid() == 0 else {"self": os.getui
 def node(request: pytest.FixtureRequest) -> Iterator[Node]:
     interpreter = interpreter_for(request.param)
     if interpreter is None:
-        pytest.skip("no Python of this version that another user may execute")
+        pytest.skip("no Python of this version, or none of this code, is open to another user")
     with tempfile.TemporaryDirectory(dir="/tmp") as root:
         Path(root).chmod(0o755)
         with running_node(Path(root), request.param, interpreter) as running:

@@ -32,7 +32,12 @@ READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-tri
 
 
 def interpreter_for(user: int) -> str | None:
-    """A Python of this version that `user` may execute, with the packages of this one by PYTHONPATH."""
+    """A Python of this version that `user` may execute, with the packages of this one by PYTHONPATH.
+
+    None if there is none, or if the user may not reach this code.
+    """
+    if user != os.getuid() and not _reachable(Path(__file__).resolve().parent):
+        return None
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, shutil.which(version, path="/usr/bin:/usr/local/bin")):
         if candidate and (user == os.getuid() or _reachable(Path(candidate).resolve())):
