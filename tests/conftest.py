@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -12,6 +13,10 @@ ON_STANDALONE = "tests/standalone/"
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores already.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How fast the machine is, with all that runs beside a test, is no property of what is tested.
+settings.register_profile("leeway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("leeway")
 
 
 class ByFixtures(LoadFileScheduling):

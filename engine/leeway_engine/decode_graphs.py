@@ -98,7 +98,7 @@ class _CudaRecorder:
 
     def __call__(self, forward: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
         # What is done at first use, such as compiling, cannot be recorded.
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # not typed in torch
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             forward()

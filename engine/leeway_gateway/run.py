@@ -24,7 +24,7 @@ CONNECT_S = 2.0
 
 def run(config: GatewayConfig) -> None:
     """Serve until SIGTERM or SIGINT, then let the answers in hand end."""
-    disable_created_metrics()  # type: ignore[no-untyped-call]
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # not typed there
     asyncio.run(_serve(config))
 
 

@@ -28,14 +28,14 @@ class PromptWriter:
         self._salt = salt
         self._token_ids = token_ids
         self._width = len(str(token_ids[-1])) + 1
-        self._pool = self._written(random.Random(salt), POOL_TOKENS)  # noqa: S311
+        self._pool = self._written(random.Random(salt), POOL_TOKENS)  # noqa: S311 - no secret
 
     def write(self, prompt: Iterable[Segment]) -> bytes:
         """The prompt as a JSON array."""
         return b"[" + b"".join(map(self._segment, prompt))[:-1] + b"]"
 
     def _segment(self, segment: Segment) -> bytes:
-        source = random.Random(f"{self._salt}/{segment.key}")  # noqa: S311
+        source = random.Random(f"{self._salt}/{segment.key}")  # noqa: S311 - no secret
         head = self._written(source, HEAD_TOKENS)
         start = source.randrange(POOL_TOKENS)
         end = start + segment.tokens

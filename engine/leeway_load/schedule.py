@@ -60,7 +60,7 @@ def plan(trace: Trace, workload: Workload) -> list[PlannedRequest]:
     if workload.rate is not None and workload.duration_s is not None:
         count = min(count, max(1, round(workload.rate * workload.duration_s)))
     records = trace.records[:count]
-    draws = [random.Random(f"{workload.seed}/{index}") for index in range(len(records))]  # noqa: S311
+    draws = [random.Random(f"{workload.seed}/{index}") for index in range(len(records))]  # noqa: S311 - no secret
     arrivals_s = [record.arrival_s + trace.tick_s * draw.random() for record, draw in zip(records, draws, strict=True)]
     planner = _Planner(workload)
     requests = [

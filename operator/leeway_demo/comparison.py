@@ -38,7 +38,7 @@ def compare(before: Met, after: Met, again: Met) -> Difference:
         return Difference(0.0, -1.0, 1.0)
     gains = [after[index] - (before[index] + again[index]) / 2 for index in common]
     blocks = [gains[start : start + BLOCK] for start in range(0, len(gains), BLOCK)]
-    draw = random.Random(0)  # noqa: S311
+    draw = random.Random(0)  # noqa: S311 - no secret
     means = sorted(_mean(draw.choices(blocks, k=len(blocks))) for _ in range(RESAMPLES))
     tail = round(RESAMPLES * (100 - CONFIDENCE_PERCENT) / 200)
     return Difference(fmean(gains), means[tail], means[-1 - tail])

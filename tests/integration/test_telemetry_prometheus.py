@@ -141,7 +141,9 @@ def test_no_traffic_is_idle_and_a_little_is_too_little(scraped: Scraped) -> None
     assert isinstance(telemetry.goodput_rps, Idle)
     assert isinstance(telemetry.ttft_s["chat"], Idle), "a quantile of nothing is NaN"
     scraped.gateway.serve(met=4)
-    assert scraped.until(TooFewSamples, start_s).attainment.samples == 4  # type: ignore[union-attr]
+    attainment = scraped.until(TooFewSamples, start_s).attainment
+    assert isinstance(attainment, TooFewSamples)
+    assert attainment.samples == 4
 
 
 def test_a_restarted_gateway_counts_on_from_zero(scraped: Scraped) -> None:

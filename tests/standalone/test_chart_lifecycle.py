@@ -5,6 +5,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import kubernetes
 import pytest
@@ -75,16 +76,16 @@ def test_leeways_pods_have_their_own_rights_and_no_more(cluster: Cluster) -> Non
 def test_prometheus_sees_leeway_and_its_rules(cluster: Cluster) -> None:
     base = f"http://127.0.0.1:{cluster.up.launch.ports.prometheus}/api/v1"
 
-    def ask(path: str) -> dict[str, object]:
+    def ask(path: str) -> dict[str, Any]:
         with urllib.request.urlopen(f"{base}/{path}", timeout=10) as answer:
-            data: dict[str, object] = json.load(answer)["data"]
+            data: dict[str, Any] = json.load(answer)["data"]
             return data
 
     eventually(lambda: "leeway:component:up" in json.dumps(ask("rules")), 90, what="the chart's rules are loaded")
     query = urllib.parse.quote("leeway:component:up")
 
     def components() -> list[str]:
-        return [item["value"][1] for item in ask(f"query?query={query}")["result"]]  # type: ignore[attr-defined, index]
+        return [item["value"][1] for item in ask(f"query?query={query}")["result"]]
 
     eventually(lambda: components() == ["1", "1"], 60, what="operator and tuner are seen as up")
 

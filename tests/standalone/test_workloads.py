@@ -65,7 +65,7 @@ def test_a_statefulset_is_reached_by_name_and_cluster_address(cluster: Cluster, 
     address = cluster.get("service", "web", "-n", namespace)["spec"]["clusterIP"]
     for host in ("web", f"web.{namespace}.svc.cluster.local", address):
         fetch = ("python", "-c", FETCH, f"http://{host}/")
-        eventually(lambda: cluster.exec(namespace, "client", *fetch, check=False).strip() == "200", what=host)  # noqa: B023
+        eventually(lambda: cluster.exec(namespace, "client", *fetch, check=False).strip() == "200", what=host)  # noqa: B023 - called at once
     connect = "import socket; socket.create_connection(('kubernetes.default', 443), 5); print('connected')"
     assert "connected" in cluster.exec(namespace, "client", "python", "-c", connect)
     # A pod reaches itself through its own Service.
@@ -201,7 +201,7 @@ def test_what_fails_says_how(cluster: Cluster, namespace: str) -> None:
     done = eventually(lambda: container("done")["state"].get("terminated"))
     assert (done["exitCode"], done["reason"]) == (0, "Completed")
     for name, words in {"absent": "/no/such/program", "foreign": "set command", "other-version": "use the tag"}.items():
-        eventually(lambda: words in cluster.events(namespace, name), what=f"an event of {name} that says {words}")  # noqa: B023
+        eventually(lambda: words in cluster.events(namespace, name), what=f"an event of {name} that says {words}")  # noqa: B023 - called at once
 
 
 def test_a_rolling_update_drops_no_request(cluster: Cluster, namespace: str) -> None:

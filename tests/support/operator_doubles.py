@@ -173,11 +173,11 @@ class World:
         """Lose the operator's memory."""
         self.memory = Memory()
         self.reconciler = Reconciler(
-            cluster=self.cluster,  # type: ignore[arg-type]
-            keeper=Keeper(self.cluster, "leeway/leeway:1"),  # type: ignore[arg-type]
-            records=Records(self.cluster),  # type: ignore[arg-type]
-            pods=self.pods,  # type: ignore[arg-type]
-            tuner=self.tuner,  # type: ignore[arg-type]
+            cluster=self.cluster,  # type: ignore[arg-type]  # a double
+            keeper=Keeper(self.cluster, "leeway/leeway:1"),  # type: ignore[arg-type]  # a double
+            records=Records(self.cluster),  # type: ignore[arg-type]  # a double
+            pods=self.pods,  # type: ignore[arg-type]  # a double
+            tuner=self.tuner,  # type: ignore[arg-type]  # a double
             clock=lambda: self.now_s,
         )
 

@@ -58,7 +58,7 @@ def read(cache: KvCache) -> list[list[float]]:
     return layers
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(parts=st.lists(runs(), max_size=6))
 def test_moves_are_done_in_their_order(parts: list[list[Move]]) -> None:
     cache = KvCache(CONFIG, BLOCKS, SIZE, torch.float64, "cpu", swap_blocks=SWAP_BLOCKS)

@@ -60,14 +60,14 @@ def test_uniform_numbers_are_uniform_and_hang_on_seed_and_position() -> None:
     ],
 )
 def test_draws_follow_the_distribution(
-    monkeypatch: pytest.MonkeyPatch, settings: dict[str, float], kept: int, shortlist: int
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], kept: int, shortlist: int
 ) -> None:
     monkeypatch.setattr("leeway_engine.sampler.SHORTLIST", shortlist)
     likely = torch.tensor([0.1, 0.4, 0.05, 0.3, 0.15])
     expected = likely ** (1 / (settings["temperature"] or 1))
     expected[expected.argsort(descending=True)[kept:]] = 0
     expected /= expected.sum()
-    drawn = frequencies(likely.log(), **settings)  # type: ignore[arg-type]
+    drawn = frequencies(likely.log(), **settings)
     assert torch.allclose(drawn, expected, atol=0.015)
     assert ((drawn > 0) == (expected > 0)).all()
 

@@ -1,9 +1,10 @@
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from leeway_core.errors import UserError
 from leeway_load.prompt import PromptWriter, Segment
@@ -58,7 +59,6 @@ def test_every_request_is_planned_once_in_order_of_time_and_the_same_again(trace
     assert plan(trace, workload) == requests
 
 
-@settings(deadline=None)
 @given(traces, workloads)
 def test_prompts_have_exactly_the_planned_length(trace: Trace, workload: Workload) -> None:
     for one in plan(trace, workload):
@@ -167,7 +167,6 @@ def test_misses_share_nothing_and_hits_share_most() -> None:
         assert other.prefix_hit == bool(shared)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 200_000), st.integers(1, 200_000))
 def test_a_longer_segment_begins_with_the_shorter_of_its_key(one: int, other: int) -> None:
     first, second = (json.loads(WRITER.write([Segment("key", tokens)])) for tokens in (one, other))
@@ -200,6 +199,6 @@ def test_another_salt_gives_other_prompts() -> None:
         (lambda: plan(even_trace(3, gap_s=0), Workload(rate=1)), "one moment"),
     ],
 )
-def test_what_makes_no_requests_is_refused(workload: object, complaint: str) -> None:
+def test_what_makes_no_requests_is_refused(workload: Callable[[], object], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        workload()  # type: ignore[operator]
+        workload()

@@ -50,7 +50,7 @@ async def turn() -> None:
 
 def run(visitor: Visitor, *events: Any) -> list[tuple[str, int]]:
     async def go() -> None:
-        made = Rounds(visitor)  # type: ignore[arg-type]
+        made = Rounds(visitor)  # type: ignore[arg-type]  # a double
         for event in events:
             event(made)
             await turn()
@@ -104,7 +104,7 @@ def test_a_visit_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def go() -> None:
         visitor = Visitor(failures=2)
-        made = Rounds(visitor)  # type: ignore[arg-type]
+        made = Rounds(visitor)  # type: ignore[arg-type]  # a double
         made.see(body())
         await visitor.done.wait()
         await made.stop()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from leeway_operator.knobs import starting_knobs
 from leeway_operator.spec import Spec
@@ -41,7 +41,6 @@ def test_d_heavy_pods_start_with_no_larger_chunks_than_p_heavy_ones() -> None:
     assert (knobs.prefill_heavy_chunk, knobs.decode_heavy_chunk) == (256, 256)
 
 
-@settings(deadline=None)
 @given(low=st.integers(0, 100), width=st.integers(0, 100))
 def test_the_share_stays_inside_its_bounds(low: int, width: int) -> None:
     high = min(100, low + width)
@@ -49,7 +48,6 @@ def test_the_share_stays_inside_its_bounds(low: int, width: int) -> None:
     assert low <= share <= high
 
 
-@settings(deadline=None)
 @given(low=st.integers(1, 2048), high=st.none() | st.integers(1, 2048))
 def test_the_budget_stays_inside_bounds_and_ceiling(low: int, high: int | None) -> None:
     bounds = {"min": low} if high is None else {"min": min(low, high), "max": max(low, high)}

@@ -254,7 +254,7 @@ def test_policies_are_not_taken_from_the_tuner() -> None:
         record = decision.record.model_copy(update={"policies": Policies(protection=Protection())})
         return decision.model_copy(update={"record": record})
 
-    world.tuner.decide = meddle  # type: ignore[method-assign]
+    world.tuner.decide = meddle  # type: ignore[method-assign]  # a double
     visit(world)
     assert world.cluster.record.policies == Policies()
     assert "only the profile may" in world.condition("Tuning")["message"]
@@ -292,12 +292,12 @@ def test_a_right_that_the_operator_lacks_is_told_in_the_status_until_it_has_it()
     async def refuse(path: str) -> None:
         raise forbidden
 
-    allowed, world.cluster.get = world.cluster.get, refuse  # type: ignore[method-assign]
+    allowed, world.cluster.get = world.cluster.get, refuse  # type: ignore[method-assign]  # a double
     visit(world, 4)
     assert world.status["summary"] == "ApiError: secrets is forbidden"
     assert len(world.status["conditions"]) == 6
     assert world.condition("Degraded")["reason"] == "ApiError"
-    world.cluster.get = allowed  # type: ignore[method-assign]
+    world.cluster.get = allowed  # type: ignore[method-assign]  # a double
     visit(world, 3)
     assert world.condition("Degraded")["status"] == "False"
 

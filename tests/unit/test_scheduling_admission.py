@@ -72,7 +72,7 @@ def test_an_idle_pod_takes_whatever_fits() -> None:
 
 
 @given(prompt=st.integers(1, 300), output=st.integers(1, 300), capacity=st.integers(1, 400))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_what_can_never_fit_is_refused_for_good_and_what_can_is_not(prompt: int, output: int, capacity: int) -> None:
     verdict = Admission(None).fits(Arrival(prompt, prompt, output, output), capacity)
     if prompt + output - 1 > capacity:

@@ -155,7 +155,7 @@ class AheadMachine(RuleBasedStateMachine):
 
 
 TestAheadMachine = AheadMachine.TestCase
-TestAheadMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestAheadMachine.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 def test_an_arrival_and_a_freed_place_are_used_by_the_plan_made_already() -> None:

@@ -232,5 +232,5 @@ class KvMachine(RuleBasedStateMachine):
         assert (self.kv.pool.free, self.kv.host.free, self.kv.promised) == (BLOCKS, SWAP_BLOCKS, 0)
 
 
-KvMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+KvMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
 test_kv_machine = KvMachine.TestCase

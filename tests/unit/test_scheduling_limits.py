@@ -118,7 +118,7 @@ def test_a_deferred_prefill_keeps_its_progress_and_without_others_there_is_alway
     blocks=st.integers(15, 40),
     switch=st.booleans(),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_with_all_growth_reserved_nobody_is_preempted(
     requests: list[tuple[int, int]], blocks: int, switch: bool
 ) -> None:
@@ -157,7 +157,7 @@ def test_expected_growth_is_learned_from_outputs() -> None:
     cap=st.none() | st.just(PrefillCap(prefills=2, chunk_tokens=8)),
     residency=st.sampled_from((0.0, 0.5)),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_plan_that_holds_for_some_iterations_is_what_they_would_have_been(
     requests: list[tuple[int, int]],
     ranking: ShortestPrompt | TokenCounters | None,

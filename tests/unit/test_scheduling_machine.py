@@ -370,9 +370,9 @@ class PolicyMachine(RuleBasedStateMachine):
         assert self.scheduler.kv.host.free == SWAP_BLOCKS
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50)
 test_scheduler_machine = SchedulerMachine.TestCase
-PolicyMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+PolicyMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 test_policy_machine = PolicyMachine.TestCase
 
 

@@ -114,7 +114,7 @@ PREDICTOR = taught(random.Random(5))
 
 
 @given(load=LOADS, context=st.integers(0, 8192), limit_s=st.floats(0.001, 2.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_largest_chunk_keeps_the_limit_and_one_token_more_breaks_it(
     load: Load, context: int, limit_s: float
 ) -> None:
@@ -129,7 +129,7 @@ def test_the_largest_chunk_keeps_the_limit_and_one_token_more_breaks_it(
     load=LOADS,
     more=st.integers(1, 100),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_more_work_never_seems_to_take_less_time(loads: list[tuple[Load, float]], load: Load, more: int) -> None:
     predictor = Predictor()
     for seen, seconds in loads:
@@ -141,7 +141,7 @@ def test_more_work_never_seems_to_take_less_time(loads: list[tuple[Load, float]]
 
 
 @given(values=st.lists(st.integers(1, 5000), min_size=8, max_size=600), percent=st.integers(1, 100))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_expected_outputs_are_quantiles_of_the_last_ones(values: list[int], percent: int) -> None:
     lengths = OutputLengths()
     for value in values:

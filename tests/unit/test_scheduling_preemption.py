@@ -82,7 +82,7 @@ def test_the_score_prefers_the_tenant_that_was_served_most() -> None:
         st.tuples(st.integers(1, 300), st.integers(0, 99), st.none() | st.floats(0, 20)), min_size=1, max_size=20
     )
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_candidates_come_by_score_and_the_latest_first_among_equals(
     counts: list[tuple[int, int, float | None]],
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_request_is_rejected_only_before_its_first_token_and_if_computing_agai
         nearly_points=st.floats(0, 100),
     ),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_whatever_the_weights_every_request_gets_all_its_tokens(
     requests: list[tuple[int, int, str, float | None]], weights: Victim
 ) -> None:

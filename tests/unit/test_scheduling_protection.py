@@ -135,7 +135,7 @@ ARRIVAL = st.tuples(st.integers(1, 8), st.integers(1, 8), st.sampled_from(("", "
     pod=st.tuples(st.integers(4, 10), st.integers(1, 8), st.integers(1, 4)),
     pattern=st.lists(st.lists(ARRIVAL, max_size=3), min_size=1, max_size=8),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_request_waits_or_pauses_longer_than_the_settings_say_whatever_arrives(
     ranking: FirstCome | ShortestPrompt | EffectivePriority | SkipJoin | TokenCounters,
     protection: Protection,

@@ -55,7 +55,7 @@ def test_shortest_prompts_go_first_and_equal_ones_by_arrival() -> None:
 
 
 @given(ageing=st.integers(1, 20), prompt=st.integers(10, 200))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_an_endless_flow_of_short_prompts_holds_a_long_one_up_only_until_its_age_outweighs(
     ageing: int, prompt: int
 ) -> None:
@@ -165,7 +165,7 @@ REQUEST = st.tuples(st.sampled_from("fgh"), st.integers(1, 12), st.integers(1, 2
     running=st.integers(1, 8),
     weights=st.sampled_from(((1.0, 2.0), (1.0, 1.0), (0.5, 4.0))),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_between_two_backlogged_tenants_the_difference_in_service_is_bounded(
     requests: list[tuple[str, int, int]],
     arrivals: list[int],
@@ -289,7 +289,7 @@ RANKINGS = (FirstCome(), ShortestPrompt(), EffectivePriority(), SkipJoin(), Toke
     ),
     switches=st.lists(st.tuples(st.integers(0, 5), st.sampled_from(RANKINGS)), max_size=8),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_switching_the_ranking_at_any_time_loses_no_request(
     requests: list[tuple[str, int, int]],
     switches: list[tuple[int, FirstCome | ShortestPrompt | EffectivePriority | SkipJoin | TokenCounters]],

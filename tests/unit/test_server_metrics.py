@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from leeway_engine.messages import EngineStats, Iteration, TokenEvent
@@ -16,8 +17,8 @@ from leeway_engine.server.token_stream import GenerationError
 from prometheus_client import generate_latest
 
 
-def stepped(iterations: int, last: Iteration, **more: object) -> Stepped:
-    return Stepped([], EngineStats(1, 0, 0, 0, 0, iterations, 0, 0, 0, last, **more))  # type: ignore[arg-type]
+def stepped(iterations: int, last: Iteration, **more: Any) -> Stepped:
+    return Stepped([], EngineStats(1, 0, 0, 0, 0, iterations, 0, 0, 0, last, **more))
 
 
 def value(metrics: ServerMetrics, name: str, **labels: str) -> float:

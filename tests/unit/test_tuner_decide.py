@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from leeway_core.decision import Decision
 from leeway_core.knobs import Knobs
@@ -122,7 +122,7 @@ def lives(draw: st.DrawFn) -> list[tuple[Snapshot, State, Decision, State]]:
     return life
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(lives())
 def test_whatever_comes_the_decision_keeps_its_promises(life: list[tuple[Snapshot, State, Decision, State]]) -> None:
     breached = math.inf

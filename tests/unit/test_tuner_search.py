@@ -4,6 +4,7 @@ import statistics
 
 import pytest
 from leeway_core.decision import Decision
+from leeway_core.knobs import Knobs
 from leeway_tuner.binding import Binding
 from leeway_tuner.case import same
 from leeway_tuner.evidence import RISK
@@ -112,8 +113,8 @@ def test_a_search_that_is_over_confirms_its_winner_and_rests() -> None:
 
 
 def test_a_winner_that_no_longer_beats_the_starting_knobs_makes_way_for_them() -> None:
-    def turns(knobs: object, objective: str, at_s: float) -> float:
-        return interference(knobs, objective, 0.0) if at_s < 1700 else 0.8  # type: ignore[arg-type]
+    def turns(knobs: Knobs, objective: str, at_s: float) -> float:
+        return interference(knobs, objective, 0.0) if at_s < 1700 else 0.8
 
     plant = Plant(turns, seed=2, rates_rps={"chat": 8.0, "documents": 4.0})
     tune(plant, 600)

@@ -45,7 +45,7 @@ class TritonKernels(EagerKernels):
 
     name = "triton"
 
-    def attention(self, spans: Spans) -> "TritonAttention":  # type: ignore[override]
+    def attention(self, spans: Spans) -> "TritonAttention":  # type: ignore[override]  # a narrower answer
         """Cut the spans into tiles."""
         count = -(-spans.count // _tile_tokens(self._config))
         request = np.repeat(np.arange(len(count)), count)
@@ -126,7 +126,7 @@ class TritonAttention:
         return attended
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit  # type: ignore[untyped-decorator]  # not typed in Triton
 def _attend(  # noqa: PLR0917 - a kernel's tensors
     queries: Any,
     cache: Any,
@@ -207,7 +207,7 @@ def _attend(  # noqa: PLR0917 - a kernel's tensors
         tl.store(part_weights + part, weight, mask=real)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit  # type: ignore[untyped-decorator]  # not typed in Triton
 def _join(  # noqa: PLR0917 - a kernel's tensors
     part_sums: Any,
     part_tops: Any,

@@ -29,7 +29,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, batch: Batch, cache: KvCache) -> Tensor:
         """Let each token see its request's tokens up to itself."""
         norms = (self.query_norm, self.key_norm) if self.qk_norm else None
-        return self.output(batch.attention.attend(self.layer, self.qkv(x), norms, cache))  # type: ignore[no-any-return]
+        return self.output(batch.attention.attend(self.layer, self.qkv(x), norms, cache))  # type: ignore[no-any-return]  # modules return Any
 
 
 class FeedForward(nn.Module):
@@ -43,7 +43,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor, kernels: Kernels) -> Tensor:
         """Transform each token by itself."""
-        return self.down(kernels.gate(self.gate_up(x)))  # type: ignore[no-any-return]
+        return self.down(kernels.gate(self.gate_up(x)))  # type: ignore[no-any-return]  # modules return Any
 
 
 class Layer(nn.Module):
@@ -61,7 +61,7 @@ class Layer(nn.Module):
         """Take the last update into the residual stream, in place, and return the next one."""
         attended = self.attention(kernels.add_and_normalize(x, update, self.attention_norm), batch, cache)
         normed = kernels.add_and_normalize(x, attended, self.feed_forward_norm)
-        return self.feed_forward(normed, kernels)  # type: ignore[no-any-return]
+        return self.feed_forward(normed, kernels)  # type: ignore[no-any-return]  # modules return Any
 
 
 class Decoder(nn.Module):
@@ -93,4 +93,4 @@ class Decoder(nn.Module):
             update = layer(x, update, batch, cache, kernels)
         assert update is not None
         last = x[batch.sampled]
-        return self.head(kernels.add_and_normalize(last, update[batch.sampled], self.norm))  # type: ignore[no-any-return]
+        return self.head(kernels.add_and_normalize(last, update[batch.sampled], self.norm))  # type: ignore[no-any-return]  # modules return Any

@@ -23,7 +23,7 @@ def can_pack(weight: Tensor) -> bool:
     """Whether the machine has packed kernels for the type; in float32 torch's own are as quick."""
     if weight.device.type != "cpu" or weight.dtype != torch.bfloat16:
         return False
-    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # not typed in torch
     return available and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

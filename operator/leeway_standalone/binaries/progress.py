@@ -50,7 +50,7 @@ class LineReport:
         self._last: tuple[str, str] | None = None
         self._begin_s: dict[str, float] = {}
 
-    def step(self, name: str, note: str, done: int = 0, total: int | None = None) -> None:  # noqa: ARG002
+    def step(self, name: str, note: str, done: int = 0, total: int | None = None) -> None:  # noqa: ARG002 - as of BarReport
         """Write a line when the note is a new one."""
         self._begin_s.setdefault(name, time.monotonic())
         if self._last != (name, note):
@@ -64,7 +64,7 @@ class LineReport:
 
     @staticmethod
     def _write(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        print(line, file=sys.stderr, flush=True)  # noqa: T201 - where there is no terminal
 
 
 @contextmanager

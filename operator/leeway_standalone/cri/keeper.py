@@ -55,7 +55,7 @@ class Keeper:
     def sandbox(self, reply: Reply, **options: Any) -> None:
         """Make what the containers of a pod share."""
         error = bytearray()
-        action = lambda pipes: build_sandbox(report=pipes["report"], **options)  # noqa: E731
+        action = lambda pipes: build_sandbox(report=pipes["report"], **options)  # noqa: E731 - one expression
         Child(self._loop, action, {"report": error.extend}, lambda _: reply({"error": error.decode()} if error else {}))
 
     def start(self, reply: Reply, *, container: str) -> None:

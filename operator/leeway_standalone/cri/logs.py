@@ -67,7 +67,7 @@ class ContainerLog:
         self.close()
         if self._path:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._path, "ab", buffering=0, opener=_private)  # noqa: SIM115
+            self._file = open(self._path, "ab", buffering=0, opener=_private)  # noqa: SIM115 - `close` closes it
 
     def close(self) -> None:
         """Close the file; what is written later is lost."""

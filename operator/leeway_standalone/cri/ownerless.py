@@ -13,4 +13,4 @@ from leeway_standalone.linux import filter_system_calls
 
 if __name__ == "__main__":
     filter_system_calls(ownership_filter())
-    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606
+    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - it becomes its command

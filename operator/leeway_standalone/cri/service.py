@@ -37,7 +37,7 @@ class RuntimeService(SandboxCalls, ContainerCalls, NodeCalls, api_pb2_grpc.Runti
         self.runtime = runtime
 
 
-class Errors(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+class Errors(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # the class takes none at run time
     """Turns the errors of calls into statuses with their message, which become events of the pod."""
 
     async def intercept_service(
