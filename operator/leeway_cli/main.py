@@ -2,12 +2,15 @@
 
 import os
 import sys
+from importlib.metadata import version
 
 import typer
 from leeway_core.errors import UserError
 from rich.console import Console
+from rich.text import Text
 
 from leeway_cli import binaries, demo, down, engine, explain, gateway, load, operator, status, tuner, up
+from leeway_cli.extras import needing
 
 app = typer.Typer(
     name="leeway",
@@ -17,28 +20,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(rich_help_panel="Standalone")(demo.demo)
-app.command(rich_help_panel="Standalone")(up.up)
+app.command(rich_help_panel="Standalone")(needing("demo", demo.demo))
+app.command(rich_help_panel="Standalone")(needing("standalone", up.up))
 app.command(rich_help_panel="Standalone")(status.status)
 app.command(rich_help_panel="Standalone")(down.down)
 app.command(rich_help_panel="Standalone")(binaries.binaries)
-app.command(rich_help_panel="Load")(load.load)
-app.command(rich_help_panel="In a cluster")(explain.explain)
-app.command(rich_help_panel="In a cluster")(operator.operator)
-app.command(rich_help_panel="In a cluster")(tuner.tuner)
-app.command(rich_help_panel="In a cluster")(engine.engine)
-app.command(rich_help_panel="In a cluster")(gateway.gateway)
+app.command(rich_help_panel="Load")(needing("load", load.load))
+app.command(rich_help_panel="In a cluster")(needing("operator", explain.explain))
+app.command(rich_help_panel="In a cluster")(needing("operator", operator.operator))
+app.command(rich_help_panel="In a cluster")(needing("tuner", tuner.tuner))
+app.command(rich_help_panel="In a cluster")(needing("engine", engine.engine))
+app.command(rich_help_panel="In a cluster")(needing("gateway", gateway.gateway))
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"leeway {version('leeway')}")
+        raise typer.Exit
 
 
 @app.callback()
 def _leeway(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+    _version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
+    ),
 ) -> None:
-    if version:
-        from importlib.metadata import version as installed
-
-        typer.echo(f"leeway {installed('leeway')}")
-        raise typer.Exit
+    pass
 
 
 def run() -> None:
@@ -54,5 +61,6 @@ def run() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {message}", highlight=False)
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(Text.assemble(("error:", "bold red"), " ", message))
     sys.exit(code)

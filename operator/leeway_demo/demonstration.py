@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from leeway_core.objective import Objective
 from leeway_load.exchange import Exchange
 from leeway_standalone.binaries import ALL, ensure
+from leeway_standalone.console import print_ready
 from leeway_standalone.standalone import Standalone
 from leeway_standalone.state import Ports, default_directory
 from rich.console import Console
@@ -54,7 +56,7 @@ def run(*, keep: bool, report: Path, began_at_s: float) -> bool:
             up = standalone.start(
                 ports=standalone.state.remembered_ports() or Ports(0, 0, 0),
                 binaries=binaries,
-                on_ready=lambda name, seconds: _out.print(f"  [green]ready[/] {seconds:6.1f} s  {name}"),
+                on_ready=partial(print_ready, _out),
             )
             cluster = Cluster(up.launch, standalone.state.kubeconfig, binaries["kubectl"])
             shown = _Demonstration(cluster, sender, manifest())

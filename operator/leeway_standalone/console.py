@@ -4,15 +4,17 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from leeway_standalone.binaries import ALL, ensure
 from leeway_standalone.standalone import Standalone
 from leeway_standalone.state import Launch, Ports, StateDirectory, default_directory
 
-_out = Console(soft_wrap=True, highlight=False)
+_out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
 _progress = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
@@ -35,22 +37,30 @@ def up(
         binaries=found,
         manifests=manifests,
         chart_values=chart_values,
-        on_ready=lambda name, seconds: _progress.print(f"  [green]ready[/] {seconds:6.1f} s  {name}"),
+        on_ready=partial(print_ready, _progress),
     )
     _progress.print(f"Up after {time.monotonic() - began_s:.1f} s.")
     _print_addresses(standalone.state, started.launch)
 
 
+def print_ready(console: Console, name: str, seconds: float) -> None:
+    """Print that a part of a standalone is ready, and after how many seconds."""
+    console.print(Text.assemble("  ", ("ready", "green"), f" {seconds:6.1f} s  {name}"))
+
+
 def status(*, state: Path | None, as_json: bool) -> None:
-    """Print whether the standalone runs, and where it is reached; exit code 1 when it does not run."""
+    """Print whether it runs, which components do not, and where it is reached; exit code 1 when it does not run."""
     directory = StateDirectory(state or default_directory())
     launch = directory.running()
+    ailing = directory.ailing()
     if as_json:
-        running = {**asdict(launch), "kubeconfig": str(directory.kubeconfig)} if launch else None
+        running = {**asdict(launch), "kubeconfig": str(directory.kubeconfig), "ailing": ailing} if launch else None
         _out.print_json(json.dumps({"state": str(directory.root), "running": running}))
     elif launch:
-        hours_s = time.time() - launch.started_at_s
-        _out.print(f"Runs since {hours_s / 60:.0f} minutes (launcher: process {launch.pid}).")
+        minutes = (time.time() - launch.started_at_s) / 60
+        _out.print(f"Runs since {minutes:.0f} minutes (launcher: process {launch.pid}).")
+        for said in ailing.values():
+            _out.print(f"  {said}")
         _print_addresses(directory, launch)
     else:
         _out.print(f"No standalone runs in {directory.root}. Start one with `leeway up`.")

@@ -67,7 +67,7 @@ def _run(settings: NodeSettings) -> None:
         on_ready=lambda name, seconds: _tell(event="ready", name=name, seconds=round(seconds, 2)),
     )
     _tell(event="started")
-    supervisor.supervise(lambda: stopping or _launcher_said_stop())
+    supervisor.supervise(lambda: stopping or _launcher_said_stop(), state.tell_ailing)
     supervisor.stop()
 
 

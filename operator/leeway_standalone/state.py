@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -68,6 +68,7 @@ class StateDirectory:
         self._lock = self.root / "lock"
         self._launch = self.root / "launch.json"
         self._ports = self.root / "ports.json"
+        self._ailing = self.node / "ailing.json"
 
     def create(self) -> None:
         """Make the folders, private to the user."""
@@ -116,6 +117,20 @@ class StateDirectory:
             return Ports(**json.loads(self._ports.read_text()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
+
+    def tell_ailing(self, components: Mapping[str, str]) -> None:
+        """Tell which components do not run as they should: words by name."""
+        new = self._ailing.with_suffix(".new")
+        new.write_text(json.dumps(dict(components)))
+        new.replace(self._ailing)
+
+    def ailing(self) -> dict[str, str]:
+        """Return what was told last since the start."""
+        try:
+            told: dict[str, str] = json.loads(self._ailing.read_text())
+        except FileNotFoundError:
+            return {}
+        return told
 
     def empty_node(self) -> None:
         """Forget what belonged to the processes of an earlier start: pods' folders, records of containers, logs."""

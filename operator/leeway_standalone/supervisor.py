@@ -44,7 +44,7 @@ class Supervisor:
         self._running: dict[str, _Running] = {}
 
     def start(self, components: Sequence[Component], on_ready: Callable[[str, float], None]) -> None:
-        """Start all, each group once the one before it is ready; raises with a component's last lines if it dies."""
+        """Start all, each group once the one before it is ready; raises with the last lines of one that dies."""
         for group in _groups(components):
             waiting = {component.name: component for component in group}
             began_s = time.monotonic()
@@ -52,9 +52,10 @@ class Supervisor:
                 self._spawn(component)
             while waiting:
                 self._reap()
+                for name, running in self._running.items():
+                    if running.restart_at_s is not None:
+                        raise StandaloneError(f"{self._obituary(name)}. {self._last_lines(name)}")
                 for name, component in list(waiting.items()):
-                    if self._running[name].restart_at_s is not None:
-                        raise StandaloneError(self._obituary(name))
                     if component.probe is None or self._is_ready(component.probe):
                         del waiting[name]
                         on_ready(name, time.monotonic() - began_s)
@@ -65,14 +66,25 @@ class Supervisor:
                     )
                 time.sleep(POLL_S)
 
-    def supervise(self, stop: Callable[[], bool]) -> None:
-        """Reap orphans and start again what ended, with growing delays, until told to stop."""
+    def supervise(self, stop: Callable[[], bool], on_ailing: Callable[[dict[str, str]], None]) -> None:
+        """Reap orphans and start again what ended, with growing delays, until told to stop.
+
+        `on_ailing` hears whenever it changes which components ended of late: what happened in words, by name.
+        """
+        ailing: dict[str, str] = {}
         while not stop():
             self._reap()
             now_s = time.monotonic()
-            for running in list(self._running.values()):
-                if running.restart_at_s is not None and now_s >= running.restart_at_s:
-                    self._spawn(running.component, running.failures)
+            for name, running in list(self._running.items()):
+                if running.restart_at_s is not None:
+                    times = f", {running.failures} times in a row" if running.failures > 1 else ""
+                    said = f"{self._obituary(name)}{times}, and is started again; its log is {self._log(name)}"
+                    if ailing.get(name) != said:
+                        on_ailing(ailing := {**ailing, name: said})
+                    if now_s >= running.restart_at_s:
+                        self._spawn(running.component, running.failures)
+                elif name in ailing and now_s - running.started_at_s > HEALTHY_AFTER_S:
+                    on_ailing(ailing := {other: said for other, said in ailing.items() if other != name})
             time.sleep(POLL_S * 4)
 
     def stop(self) -> None:
@@ -87,7 +99,7 @@ class Supervisor:
             time.sleep(POLL_S)
 
     def _spawn(self, component: Component, failures: int = 0) -> None:
-        log = self._logs / f"{component.name}.log"
+        log = self._log(component.name)
         if component.name not in self._running and log.exists():
             log.rename(log.with_suffix(".previous.log"))
         with open(log, "ab") as output:
@@ -153,10 +165,13 @@ class Supervisor:
     def _obituary(self, name: str) -> str:
         code = self._running[name].process.returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"{name} {how}. {self._last_lines(name)}"
+        return f"{name} {how}"
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
 
     def _last_lines(self, name: str) -> str:
-        log = self._logs / f"{name}.log"
+        log = self._log(name)
         lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.exists() else []
         return f"The last lines of {log}:\n" + "\n".join(f"  {line}" for line in lines)
 

@@ -7,11 +7,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from clusters import ANY_PORTS, Cluster, pod, pod_spec
 from kubernetes import client, config, watch
+from launching import descendants
 from leeway_standalone.binaries import ALL, ensure
 from leeway_standalone.standalone import Standalone
 
@@ -37,7 +37,7 @@ def main() -> None:
             many_s = start_many(cluster, api)
             rss_mb["with pods"] = components_rss_mb(up.launch.pid)
             say(f"{PODS} pods after {many_s:.1f} s; components: {rss_mb} MB")
-            inside = [process for process, _ in descendants(up.launch.pid)]
+            inside = list(descendants(up.launch.pid))
         finally:
             standalone.stop()
         left = [process for process in inside if Path(f"/proc/{process}").exists()]
@@ -99,22 +99,9 @@ def is_ready(found: client.V1Pod) -> bool:
     return any(item.type == "Ready" and item.status == "True" for item in found.status.conditions or ())
 
 
-def descendants(process: int) -> Iterator[tuple[int, str]]:
-    """Walk a process and all below it, each with the PID namespace it is in."""
-    try:
-        namespace = os.readlink(f"/proc/{process}/ns/pid")
-        threads = list(Path(f"/proc/{process}/task").iterdir())
-        children = [child for thread in threads for child in (thread / "children").read_text().split()]
-    except OSError:
-        return
-    yield process, namespace
-    for child in children:
-        yield from descendants(int(child))
-
-
 def components_rss_mb(launcher: int) -> float:
     """Resident memory of the launcher, the node and all components; CoreDNS and Prometheus count, other pods don't."""
-    processes = list(descendants(launcher))
+    processes = [(process, os.readlink(f"/proc/{process}/ns/pid")) for process in descendants(launcher)]
     own = {os.readlink("/proc/self/ns/pid"), Counter(namespace for _, namespace in processes).most_common(1)[0][0]}
     total = 0
     for process, namespace in processes:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster, eventually, pod
+from launching import leeway
 
 
 def component_processes(cluster: Cluster, words: str) -> list[int]:
@@ -29,6 +30,8 @@ def test_pods_keep_running(cluster: Cluster, namespace: str, words: str) -> None
     before = cluster.get("pod", "steady", "-n", namespace)["status"]["containerStatuses"][0]
     (process,) = component_processes(cluster, words)
     os.kill(process, signal.SIGKILL)
+    eventually(lambda: any("SIGKILL" in said for said in cluster.state.ailing().values()), 10)
+    assert "was ended by SIGKILL" in leeway("status", "--state", str(cluster.state.root)).stdout
     eventually(lambda: [pid for pid in component_processes(cluster, words) if pid != process], 30)
     cluster.apply(pod("after", ["sleep", "3600"]), namespace=namespace)
     cluster.wait_ready(namespace, "after", 60)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clusters import ANY_PORTS, Cluster, eventually
-from launching import is_listening, leeway, traces
+from launching import descendants, is_listening, leeway, start_ticks, traces
 from leeway_standalone.binaries import ALL, ensure
 from leeway_standalone.standalone import Standalone
 
@@ -28,14 +28,21 @@ def test_a_second_one_runs_beside_the_first_until_it_is_killed(cluster: Cluster,
     assert cluster.kubectl("get", "configmap", "mine", "-n", "default", check=False).returncode != 0
     assert "already runs" in leeway("up", "--state", str(root)).stderr
 
+    inside = {process: start_ticks(process) for process in descendants(up.launch.pid)}
+    commands = {Path(f"/proc/{process}/cmdline").read_text().split("\0")[0] for process in inside}
+    assert {"etcd", "kubelet", "coredns", "prometheus"} <= {Path(command).name for command in commands}
     os.kill(up.launch.pid, signal.SIGKILL)
     assert eventually(lambda: second.state.running() is None, 10)
     eventually(lambda: not any(traces(root).values()), 5, what=f"nothing left of {root}")
+    assert not [process for process, began in inside.items() if began and start_ticks(process) == began]
     assert not any(is_listening(port) for port in vars(up.launch.ports).values())
     assert leeway("status", "--state", str(root)).returncode == 1
 
-    # What the killed launcher left in its folder is no hindrance: same ports, same objects.
+    # What the killed launcher left in its folder is no hindrance: same ports, same objects; files of the dead node go.
+    stale = second.state.node / "cri" / "stale"
+    stale.touch()
     again = second.start(ports=second.state.remembered_ports() or ANY_PORTS, binaries=ensure(ALL))
+    assert not stale.exists()
     assert again.launch.ports == up.launch.ports
     assert other.kubectl("get", "configmap", "mine", "-n", "default").returncode == 0
     stopped = leeway("down", "--state", str(root), "--purge")

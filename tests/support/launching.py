@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -35,6 +35,26 @@ def traces(root: Path) -> dict[str, list[str]]:
             processes.append(command)
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(root) in line]
     return {"processes": processes, "mounts": mounts}
+
+
+def descendants(process: int) -> Iterator[int]:
+    """Walk a process and all below it, also those in namespaces of their own."""
+    try:
+        threads = list(Path(f"/proc/{process}/task").iterdir())
+        children = [child for thread in threads for child in (thread / "children").read_text().split()]
+    except OSError:
+        return
+    yield process
+    for child in children:
+        yield from descendants(int(child))
+
+
+def start_ticks(process: int) -> str | None:
+    """Return when a process began, as the kernel counts; None for one that has ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
 
 
 def is_listening(port: int) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 IMAGE_UID = 65532
-"""The user of Leeway's own images, as in their Dockerfile."""
+"""The user of Leeway's own image, as in the Dockerfile."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

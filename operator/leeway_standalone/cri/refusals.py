@@ -1,6 +1,7 @@
-"""Which fields of a pod cannot be honoured here. Each is refused, by name and with advice; none is ignored silently.
+"""Which fields of a pod cannot be honoured here. Each is refused, by name and with advice.
 
-Accepted but not enforced: CPU requests and limits and cgroup settings (`unified`), since no cgroup is ours to write.
+Accepted but not held: CPU limits and cgroup settings (`unified`, which the kubelet sets by itself), since no cgroup is
+ours to write; docs/standalone.md says so to users. CPU requests become niceness (`specify`).
 Further groups (`fsGroup`, `supplementalGroups`) need nothing: all volume files belong to the user a container runs as.
 """
 
