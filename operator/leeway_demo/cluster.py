@@ -34,6 +34,10 @@ class Cluster:
         """Run `kubectl apply`."""
         self._run("apply", "-f", "-", text=json.dumps(manifest))
 
+    def delete(self) -> None:
+        """Delete the profile and all that it made, if it is there."""
+        self._run("delete", "sp", NAME, "--ignore-not-found", "--cascade=foreground")
+
     def patch(self, patch: Mapping[str, Any]) -> None:
         """Change the profile's spec, as `kubectl edit` would."""
         self._run("patch", "sp", NAME, "--type=merge", f"--patch={json.dumps(patch)}")

@@ -29,7 +29,7 @@ from leeway_demo.comparison import compare
 from leeway_demo.history import History
 from leeway_demo.pace import PROMPT_TOKENS, Pace
 from leeway_demo.phase import Phase
-from leeway_demo.profile import held_at, manifest, objectives
+from leeway_demo.profile import freed, held_at, manifest, objectives
 from leeway_demo.summary import succeeded, summarize
 from leeway_demo.traffic import RATE, replay, requests
 
@@ -63,13 +63,15 @@ def run(*, keep: bool, report: Path, began_at_s: float) -> bool:
             shown.serve()
             setup_s = time.time() - began_at_s
             figures, text, helped = shown.phases(setup_s)
+            if keep:
+                shown.leave_tuned()
         finally:
             if not keep:
                 standalone.stop()
     report.write_text(text)
     _out.print(f"The report is in {report}.")
     if keep:
-        _tell_how_to_look_around(cluster)
+        _tell_how_to_look_around(cluster, binaries["kubectl"])
     print(json.dumps(figures))  # noqa: T201 - the figures are this command's output
     return helped
 
@@ -91,9 +93,11 @@ class _Demonstration:
         self._objectives: dict[str, Objective] = {}
         self._rate = RATE
         self._history = History(cluster)
+        self._found: Mapping[str, int] = {}
 
     def serve(self) -> None:
         """Apply the profile, wait until it serves, and give it the bounds that suit this machine."""
+        self._cluster.delete()  # of an earlier demonstration that was kept
         self._cluster.apply(self._profile)
         self._cluster.wait(_is_ready, READY_TIMEOUT_S, "Ready")
         pace = Pace.measure(self._cluster.gateway_url)
@@ -118,9 +122,9 @@ class _Demonstration:
         tuning = self._phase("2 tuning", TUNING_S, live=True)
         self._cluster.patch({"spec": {"tuning": {"mode": "Observe"}}})
         self._cluster.wait(_is_settled, KNOBS_TIMEOUT_S, "settled")
-        found = self._history.look().knobs
+        self._found = self._history.look().knobs
         after = self._phase("3 knobs found", COMPARED_S)
-        self._cluster.patch(held_at(dict(usual)))
+        self._cluster.patch(held_at(usual))
         self._cluster.wait(lambda profile: _has(profile, usual), KNOBS_TIMEOUT_S, "back at the default knobs")
         again = self._phase("4 default knobs again", COMPARED_S)
         compared = (before, after, again)
@@ -138,7 +142,7 @@ class _Demonstration:
         }
         phases = (before, tuning, after, again)
         figures = summarize(phases, compared, difference, measured)
-        knobs = (usual, found, usual)
+        knobs = (usual, self._found, usual)
         _out.print(view.result(compared, knobs, difference))
         for phase in phases:
             if phase.report.void:
@@ -146,6 +150,12 @@ class _Demonstration:
         moments, decisions = self._history.moments, self._history.decisions
         text = html.page(phases, difference, moments, decisions, list(zip(compared, knobs, strict=True)))
         return figures, text, succeeded(figures, difference)
+
+    def leave_tuned(self) -> None:
+        """Put the knobs that were found in force again, within the profile's own bounds, and let it go on tuning."""
+        self._cluster.patch(held_at(self._found))
+        self._cluster.wait(lambda profile: _has(profile, self._found), KNOBS_TIMEOUT_S, "back at the knobs found")
+        self._cluster.patch(freed(self._profile))
 
     def _phase(self, title: str, duration_s: float, *, live: bool = False) -> Phase:
         planned = requests(duration_s, self._rate, *self._objectives.values())
@@ -201,13 +211,15 @@ def _has(profile: Mapping[str, Any], knobs: Mapping[str, int]) -> bool:
     return all(enforced[name] == value for name, value in knobs.items() if name != "generation")
 
 
-def _tell_how_to_look_around(cluster: Cluster) -> None:
+def _tell_how_to_look_around(cluster: Cluster, kubectl: Path) -> None:
     _out.print(
-        f"It goes on running. Look around, then stop it with `leeway down --purge`:\n"
-        f"  export KUBECONFIG={cluster.kubeconfig}\n"
+        f"It goes on running, in mode Auto, under the knobs it found. Look around:\n"
+        f"  export KUBECONFIG={cluster.kubeconfig} PATH={Path(sys.executable).parent}:{kubectl.parent}:$PATH\n"
         f"  kubectl get sp\n"
         f"  kubectl describe sp demo\n"
         f"  leeway explain demo\n"
         f"  curl {cluster.gateway_url}/v1/models\n"
-        f"  Prometheus: {cluster.prometheus_url}"
+        f"  Prometheus: {cluster.prometheus_url}\n"
+        f"  leeway down --purge     # when done",
+        markup=False,
     )

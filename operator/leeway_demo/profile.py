@@ -2,6 +2,7 @@
 
 import importlib.resources
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,17 @@ def objectives(profile: dict[str, Any]) -> dict[str, Objective]:
     return {objective.name: objective for objective in found}
 
 
-def held_at(knobs: dict[str, int]) -> dict[str, Any]:
+def held_at(knobs: Mapping[str, int]) -> dict[str, Any]:
     """Return the patch of a profile that leaves its knobs no other value."""
     bounds = {name: {"min": knobs[name], "max": knobs[name], "start": knobs[name]} for name in KNOBS}
     return {"spec": {"tuning": {"mode": "Observe", "knobs": bounds}}}
+
+
+def freed(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the patch that gives a profile so held its own bounds again, and lets it tune itself."""
+    bounds = profile["spec"]["tuning"]["knobs"]
+    of_its_own = {name: {"max": None, "start": None, "step": None, **bounds[name]} for name in KNOBS}
+    return {"spec": {"tuning": {"mode": "Auto", "knobs": of_its_own}}}
 
 
 def _model() -> Path:

@@ -12,7 +12,7 @@ from leeway_demo.comparison import Difference, compare
 from leeway_demo.history import Decision, Moment
 from leeway_demo.pace import REFERENCE_S, Pace
 from leeway_demo.phase import Phase
-from leeway_demo.profile import held_at, objectives
+from leeway_demo.profile import freed, held_at, manifest, objectives
 from leeway_demo.summary import succeeded, summarize
 from leeway_demo.traffic import RATE, WARM_UP_S, requests
 from leeway_load.exchange import Exchange
@@ -130,3 +130,14 @@ def test_the_profile_is_one_that_the_operator_takes() -> None:
     starting = starting_knobs(spec)
     assert starting.token_budget == starting.prefill_heavy_chunk == spec.engine.ceilings.token_budget
     assert len(list(Space.of(knob_ranges(spec)).points(starting))) >= 30
+
+
+def test_a_profile_left_behind_has_its_own_bounds_again() -> None:
+    applied = manifest()
+    knobs = dict(applied["spec"]["tuning"]["knobs"])
+    for patch in (held_at(KNOBS), freed(applied)):
+        for name, bounds in patch["spec"]["tuning"]["knobs"].items():  # as a merge patch is applied
+            merged = {**knobs[name], **bounds}
+            knobs[name] = {key: value for key, value in merged.items() if value is not None}
+    assert knobs == applied["spec"]["tuning"]["knobs"]
+    assert freed(applied)["spec"]["tuning"]["mode"] == "Auto"
