@@ -1,8 +1,13 @@
 """What a user of Kubernetes relies on, on a standalone: workloads, volumes, probes, hooks, Services, failures."""
 
+import fcntl
 import json
+import os
+import pty
 import socket
+import struct
 import subprocess
+import termios
 import time
 import urllib.request
 from contextlib import closing
@@ -286,6 +291,89 @@ def test_exec_and_port_forward(cluster: Cluster, namespace: str) -> None:
     finally:
         forward.kill()
         forward.communicate()
+
+
+def test_a_terminal_a_copy_and_what_there_is_in_place_of_attach(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": server_spec()}, namespace=namespace
+    )
+    cluster.wait_ready(namespace, "web")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
+    command = ("sh", "-c", "test -t 0 && test -t 1 && echo a terminal; sleep 1; stty size")
+    shell = subprocess.Popen(
+        (cluster.binaries["kubectl"], "exec", "-it", "-n", namespace, "web", "--", *command),
+        env=cluster.environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    with closing(open(ours, "rb", buffering=0)) as terminal:
+        assert shell.wait(30) == 0
+        said = terminal.read(4096).decode()
+    assert "a terminal" in said
+    assert "33 99" in said
+
+    source = tmp_path / "page"
+    source.write_text("copied")
+    cluster.kubectl("cp", str(source), f"{namespace}/web:/pages/page")
+    cluster.kubectl("cp", f"{namespace}/web:/pages/page", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_text() == "copied"
+
+    attached = cluster.kubectl("attach", "-n", namespace, "web", check=False)
+    assert attached.returncode != 0
+    assert "logs" in attached.stderr
+
+
+def test_a_sidecar_lives_as_long_as_its_pods_work(cluster: Cluster, namespace: str) -> None:
+    said = [{"name": "said", "mountPath": "/said"}]
+    work = "until grep -q up /said/sidecar; do sleep 0.1; done"
+    spec = pod_spec(["sh", "-c", work], container={"volumeMounts": said}, restartPolicy="Never")
+    sidecar = {
+        **spec["containers"][0],
+        "name": "sidecar",
+        "command": ["sh", "-c", "trap 'exit 0' TERM; echo up > /said/sidecar; while :; do sleep 0.1; done"],
+        "restartPolicy": "Always",
+    }
+    spec |= {"initContainers": [sidecar], "volumes": [{"name": "said", "emptyDir": {}}]}
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "helped"}, "spec": spec}, namespace=namespace
+    )
+    status = eventually(
+        lambda: (found := cluster.get("pod", "helped", "-n", namespace)["status"])["phase"] == "Succeeded" and found, 30
+    )
+    (ended,) = status["initContainerStatuses"]
+    assert ended["state"]["terminated"]["exitCode"] == 0
+
+
+def test_an_ephemeral_container_joins_a_pod(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(pod("plain", SLEEP), namespace=namespace)
+    cluster.wait_ready(namespace, "plain")
+    look = ("--image", LEEWAY_IMAGE, "--profile=restricted", "--container=look", "--", "sh", "-c", "hostname; sleep 60")
+    cluster.kubectl("debug", "-n", namespace, "plain", *look)
+    looked = ("logs", "-n", namespace, "plain", "-c", "look")
+    eventually(lambda: cluster.kubectl(*looked, check=False).stdout == "plain\n", 30)
+
+
+def test_the_kubelet_tells_what_pods_use(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(pod("busy", ["sh", "-c", "while :; do :; done"]), namespace=namespace)
+    cluster.wait_ready(namespace, "busy")
+    (node,) = cluster.get("nodes")["items"]
+    path = f"/api/v1/nodes/{node['metadata']['name']}/proxy/stats/summary"
+
+    def used() -> tuple[int, int]:
+        pods = json.loads(cluster.kubectl("get", "--raw", path).stdout)["pods"]
+        (found,) = [
+            each for each in pods if each["podRef"] == {**each["podRef"], "name": "busy", "namespace": namespace}
+        ]
+        (container,) = found["containers"]
+        return container["cpu"].get("usageCoreNanoSeconds", 0), container["memory"].get("workingSetBytes", 0)
+
+    eventually(lambda: used()[0] > 2e8 and used()[1] > 1e5, 30, what="a busy container's use")
 
 
 def test_a_container_sees_neither_the_user_nor_the_node(cluster: Cluster, namespace: str, tmp_path: Path) -> None:

@@ -50,11 +50,12 @@ def descendants(process: int) -> Iterator[int]:
 
 
 def start_ticks(process: int) -> str | None:
-    """Return when a process began, as the kernel counts; None for one that has ended."""
+    """Return when a process began, as the kernel counts; None for one that has ended, buried or not."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+    return None if state == "Z" else fields[18]
 
 
 def is_listening(port: int) -> bool:
