@@ -1,7 +1,6 @@
-"""Paged attention in Triton, for GPUs; a decode's keys are shared out among several programs (split-KV)."""
+"""The kernels for GPUs, in Triton; a decode's keys are shared out among several programs (split-KV)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from leeway_engine.kernels import triton_rows
 from leeway_engine.kernels.eager import EagerKernels, Turns, upload
 from leeway_engine.model.config import ModelConfig
 from leeway_engine.model.kv_cache import KvCache
@@ -41,9 +41,16 @@ class _Tiles:
 
 
 class TritonKernels(EagerKernels):
-    """Torch's small operations, and an attention that reads the cache through the block table."""
+    """Small operations of one launch each, and an attention that reads the cache through the block table."""
 
     name = "triton"
+    add_and_normalize = staticmethod(triton_rows.add_and_normalize)
+    gate = staticmethod(triton_rows.gate)
+
+    def turns_at(self, position: Tensor, slots: Tensor) -> Turns:
+        """Look up the angles of new tokens at these positions, [tokens]."""
+        cosines, sines = (table[position] for table in (self._cosines, self._sines))
+        return triton_rows.TritonTurns(self._config, cosines, sines, slots)
 
     def attention(self, spans: Spans) -> "TritonAttention":  # type: ignore[override]  # a narrower answer
         """Cut the spans into tiles."""
@@ -128,20 +135,20 @@ class TritonAttention:
 
 @triton.jit  # type: ignore[untyped-decorator]  # not typed in Triton
 def _attend(  # noqa: PLR0917 - a kernel's tensors
-    queries: Any,
-    cache: Any,
-    attended: Any,
-    part_sums: Any,
-    part_tops: Any,
-    part_weights: Any,
-    tile_request: Any,
-    tile_token: Any,
-    starts: Any,
-    firsts: Any,
-    blocks: Any,
-    token_stride: Any,
-    blocks_stride: Any,
-    scale: Any,
+    queries: tl.tensor,
+    cache: tl.tensor,
+    attended: tl.tensor,
+    part_sums: tl.tensor,
+    part_tops: tl.tensor,
+    part_weights: tl.tensor,
+    tile_request: tl.tensor,
+    tile_token: tl.tensor,
+    starts: tl.tensor,
+    firsts: tl.tensor,
+    blocks: tl.tensor,
+    token_stride: tl.tensor,
+    blocks_stride: tl.tensor,
+    scale: tl.tensor,
     heads: tl.constexpr,
     kv_heads: tl.constexpr,
     head_dim: tl.constexpr,
@@ -209,10 +216,10 @@ def _attend(  # noqa: PLR0917 - a kernel's tensors
 
 @triton.jit  # type: ignore[untyped-decorator]  # not typed in Triton
 def _join(  # noqa: PLR0917 - a kernel's tensors
-    part_sums: Any,
-    part_tops: Any,
-    part_weights: Any,
-    attended: Any,
+    part_sums: tl.tensor,
+    part_tops: tl.tensor,
+    part_weights: tl.tensor,
+    attended: tl.tensor,
     head_dim: tl.constexpr,
     padded_dim: tl.constexpr,
     splits: tl.constexpr,
