@@ -1,6 +1,7 @@
 """Where programs are found, and which version counts."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,39 @@ def test_nft_is_found_unpacked_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> 
     assert find("nft") is None
     wrapper = write_program(cache_root() / "nftables" / "unpacked", "nft", "nftables v1.0.6")
     assert find("nft") == wrapper
+
+
+@pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="the system's packages are not Debian's")
+@pytest.mark.parametrize("user", [0, 1000], ids=["installed by root", "unpacked by a user"])
+def test_nft_is_provided_by_the_distributions_package(
+    user: int, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """apt is a stand-in that has one package and notes how it is called; dpkg is the real one."""
+    package, tools, system = tmp_path / "package", tmp_path / "tools", tmp_path / "sbin"
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    write_program(package / "usr/sbin", "nft", "nftables v1.0.6")
+    (package / "DEBIAN").mkdir()
+    control = (
+        "Package: nftables\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: nft\n"
+    )
+    (package / "DEBIAN/control").write_text(control)
+    subprocess.run(
+        ("dpkg-deb", "--build", str(package), str(tmp_path / "nftables.deb")), check=True, capture_output=True
+    )
+    tools.mkdir()
+    apt = f'echo "$*" >> {tmp_path}/calls; case "$*" in *install*) cp -r {package}/usr/sbin {system};; '
+    for name, script in {
+        "apt-get": f"{apt}download*) cp {tmp_path}/nftables.deb .;; esac",
+        "apt-cache": "echo nftables",
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setattr(nft, "_SYSTEM_DIRECTORIES", (str(system),))
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    found = ensure(["nft"], progress=Recorder())["nft"]
+    assert found == (cache_root() / "nftables/unpacked/nft" if user else system / "nft")
+    said = subprocess.run((found, "--version"), capture_output=True, text=True, check=True).stdout
+    assert "nftables v1.0.6" in said
+    calls = (tmp_path / "calls").read_text()
+    assert calls.startswith("update\n")
+    assert ("install -y --no-install-recommends nftables" in calls) == (user == 0)
