@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from leeway_core.knobs import Knobs
 from leeway_core.policies import Policies, TokenCounters
-from leeway_core.reading import Error, Idle, Missing, Reading, Stale, TooFewSamples, Value
+from leeway_core.reading import Error, Idle, Missing, Outdated, Reading, Stale, TooFewSamples, Value
 from leeway_core.record import Record
 from leeway_core.snapshot import Telemetry
 from leeway_operator.observation import Observation
@@ -60,6 +60,7 @@ def conditions(status: Status) -> dict[str, Condition]:
         (TooFewSamples(samples=1, age_s=2), ("True", "ReadingsRecent"), ("Unknown", "ReadingTooFewSamples")),
         (Missing(), ("False", "SeriesMissing"), ("Unknown", "ReadingMissing")),
         (Stale(age_s=90), ("False", "ReadingsStale"), ("Unknown", "ReadingStale")),
+        (Outdated(pods=("chat-gateway-x",)), ("Unknown", "ObjectivesNotObeyedYet"), ("Unknown", "ReadingOutdated")),
         (Error(message="refused"), ("False", "PrometheusError"), ("Unknown", "ReadingError")),
     ],
     ids=lambda value: getattr(value, "kind", None),
