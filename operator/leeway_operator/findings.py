@@ -17,6 +17,13 @@ DISTURBANCES = {
     "KnobsEdited": "Somebody else has turned knobs; they are turned back",
 }
 
+RESTING = {
+    *("Idle", "SearchOver", "SearchRests", "BudgetSpent", "AwaitingApproval"),
+    *("TelemetryError", "TelemetryMissing", "TelemetryOutdated", "TelemetryStale"),
+    *("KnobsEdited", "PodsNotReady", "ReplicasChanging"),
+}
+"""Reasons that the tuner gives while it neither measures nor tries."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -125,7 +132,8 @@ def _tuning(spec: Spec, seen: Seen) -> Finding:
         return Finding("Tuning", "False", "TunerUnavailable", seen.failure)
     if seen.record.candidate is not None:
         return Finding("Tuning", "True", "TrialRunning", seen.decision.message)
-    return Finding("Tuning", "True", seen.decision.reason, seen.decision.message)
+    looks = seen.decision.reason not in RESTING
+    return Finding("Tuning", "True" if looks else "False", seen.decision.reason, seen.decision.message)
 
 
 def _degraded(seen: Seen) -> Finding:

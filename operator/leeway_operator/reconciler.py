@@ -95,6 +95,7 @@ class Reconciler:
             record=wanted,
             snapshot=snapshot,
             decision=decision,
+            tuner=self.tuner.service,
             failure=failure,
             push_refusal="; ".join(refusals),
             child_refusals=tuple(memory.refusals),
