@@ -2,13 +2,14 @@
 
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 
 import kopf
 from leeway_core.errors import UserError
 
 from leeway_operator.handlers import CHILDREN, registry
+from leeway_operator.keeper import NO_LABELS
 from leeway_operator.login import log_in
 from leeway_operator.metrics import serve_metrics
 from leeway_operator.names import PROFILE_LABEL
@@ -39,13 +40,15 @@ def run(
     namespaces: Collection[str] = (),
     image: str = DEFAULT_IMAGE,
     tuner_url: str = DEFAULT_TUNER,
+    monitor_labels: Mapping[str, str] | None = NO_LABELS,
     host: str = "127.0.0.1",
     liveness_port: int = 8080,
     metrics_port: int = 9090,
 ) -> None:
     """Serve the profiles of `namespaces`, or of all namespaces when none is named, until told to stop.
 
-    `image` is Leeway's own, for the pods that profiles need, and `tuner_url` the address of its tuner.
+    `image` is Leeway's own, for the pods that profiles need, and `tuner_url` the address of its tuner. PodMonitors get
+    `monitor_labels`; None makes none.
     `http://host:liveness_port/healthz` answers while the event loop turns; metrics are on `metrics_port`.
     """
     os.environ.setdefault("USER", "leeway")  # kopf asks who it is, and a pod's user need not have a name
@@ -62,7 +65,7 @@ def run(
     try:
         log_in(chosen)
         kopf.run(
-            registry=registry(partial(log_in, chosen), image, tuner_url),
+            registry=registry(partial(log_in, chosen), image, tuner_url, monitor_labels),
             settings=chosen,
             clusterwide=clusterwide,
             namespaces=namespaces,
