@@ -2,8 +2,9 @@
 
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from itertools import chain, repeat
 
 import kopf
 from leeway_core.errors import UserError
@@ -18,6 +19,21 @@ DEFAULT_IMAGE = "leeway/leeway"
 DEFAULT_TUNER = "http://127.0.0.1:8081"
 
 
+FIRST_WAITS_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0)
+LATER_WAITS_S = 20.0
+
+
+class Waits:
+    """How long kopf waits before each further try of a call that fails.
+
+    It never ends: kopf does not begin a watch again that it has given up, so the operator would notice nothing more.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        """Begin anew with the first try."""
+        return chain(FIRST_WAITS_S, repeat(LATER_WAITS_S))
+
+
 def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
     """Return kopf's settings: one replica without peering, no call that can hang, of children only Leeway's own."""
     chosen = kopf.OperatorSettings()
@@ -27,6 +43,7 @@ def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
     chosen.networking.connect_timeout = 5
     chosen.networking.request_timeout = 30
     chosen.networking.enforce_retry_after = True
+    chosen.networking.error_backoffs = Waits()
     chosen.watching.server_timeout = 600
     chosen.watching.client_timeout = 660
     chosen.queueing.worker_limit = 20
