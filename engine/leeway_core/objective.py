@@ -1,5 +1,6 @@
 """What a class of requests is promised."""
 
+from hashlib import sha256
 from typing import Annotated
 
 from pydantic import Field
@@ -38,3 +39,8 @@ class Objective(Model):
     target_percent: Annotated[str, Field(max_length=8)] = "99"
     """Share of the requests that must meet all bounds: a decimal in quotes, above "0" and at most "100". What it
     leaves to 100 is the error budget."""
+
+
+def digest(content: bytes) -> str:
+    """Return what tells one version of a file of objectives from any other."""
+    return sha256(content).hexdigest()[:16]

@@ -49,6 +49,14 @@ class TooFewSamples(Model):
     age_s: Age
 
 
+class Outdated(Model):
+    """Some live gateway still judges by other objectives than the profile's, so no verdict tells of these."""
+
+    kind: Literal["Outdated"] = "Outdated"
+    pods: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Names of those gateways."""
+
+
 class Error(Model):
     """Prometheus could not be asked, or its answer made no sense."""
 
@@ -56,9 +64,9 @@ class Error(Model):
     message: str
 
 
-Reading = Annotated[Value | Idle | Missing | Stale | TooFewSamples | Error, Field(discriminator="kind")]
+Reading = Annotated[Value | Idle | Missing | Stale | TooFewSamples | Outdated | Error, Field(discriminator="kind")]
 
 
 def is_lost(reading: Reading) -> bool:
     """Tell whether the telemetry itself fails, as against traffic that is thin or absent."""
-    return isinstance(reading, Missing | Stale | Error)
+    return isinstance(reading, Missing | Stale | Outdated | Error)

@@ -25,6 +25,7 @@ class GatewayMetrics:
         self.requests = self._gauge("requests", "Requests in hand")
         self.ready_pods = self._gauge("ready_pods", "Pods that take requests")
         self.objectives_stale = self._gauge("objectives_stale", "1 while the objectives' file cannot be read")
+        self._objectives = self._gauge("objectives_info", "1 for the objectives in force, by their digest", "digest")
         self._verdicts = self._counter(
             "verdicts",
             "Requests that ended, by whether they met their objective and why not",
@@ -40,8 +41,10 @@ class GatewayMetrics:
         self._tpot = self._histogram("tpot_seconds", "A request's mean wait for an output token after the first")
         self._duration = self._histogram("request_seconds", "Time from arrival to the end of the response")
 
-    def expect(self, objectives: Iterable[Objective]) -> None:
-        """Make the series of these objectives."""
+    def expect(self, objectives: Iterable[Objective], digest: str) -> None:
+        """Make the series of these objectives, by which requests are judged from now on."""
+        self._objectives.clear()
+        self._objectives.labels(digest).set(1)
         for objective in objectives:
             for result, reasons in REASONS.items():
                 for reason in reasons:
@@ -72,8 +75,8 @@ class GatewayMetrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"leeway_gateway_{name}", text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"leeway_gateway_{name}", text, registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"leeway_gateway_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str) -> Histogram:
         return Histogram(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from leeway_core.errors import UserError
-from leeway_core.objective import Objective
+from leeway_core.objective import Objective, digest
 from pydantic import TypeAdapter, ValidationError
 
 logger = logging.getLogger(__name__)
@@ -18,8 +18,11 @@ _LOOK_EVERY_S = 1.0
 class Objectives:
     """Follows a JSON list of objectives; while a new version cannot be read, the old one holds."""
 
-    def __init__(self, file: Path, on_load: Callable[[tuple[Objective, ...]], None]) -> None:
-        """Read the file and tell `on_load`, then and after each change; raises UserError if it cannot be read."""
+    def __init__(self, file: Path, on_load: Callable[[tuple[Objective, ...], str], None]) -> None:
+        """Read the file and tell `on_load` of its objectives and their digest, then and after each change.
+
+        Raises UserError if it cannot be read.
+        """
         self._file = file
         self._on_load = on_load
         self._content = b""
@@ -67,4 +70,4 @@ class Objectives:
             raise UserError(f"{self._file} must hold at least one objective, and no name twice")
         self._content = content
         self._objectives = objectives
-        self._on_load(objectives)
+        self._on_load(objectives, digest(content))

@@ -106,7 +106,8 @@ class KnobBounds(Model):
     """Bounds of the chunk size of P-heavy pods (S_P): most prompt tokens of one request in one iteration."""
 
     decode_heavy_chunk: TokenBounds = Field(default_factory=TokenBounds)
-    """Bounds of the chunk size of D-heavy pods (S_D). Equal to S_P is aggregation, 0 is disaggregation."""
+    """Bounds of the chunk size of D-heavy pods (S_D). Equal to S_P makes all pods alike; with 0, D-heavy pods prefill
+    one token an iteration, for disaggregation is not there yet."""
 
     prefill_heavy_percent: ShareBounds = Field(default_factory=ShareBounds)
     """Bounds of the share of pods that are P-heavy (stands for R_PD), rounded to whole pods."""

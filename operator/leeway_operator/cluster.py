@@ -90,7 +90,7 @@ class Cluster:
                         raise ApiError(response.status, _complaint(await response.text()))
                     return await response.json()
             except (TimeoutError, aiohttp.ClientError, ValueError) as error:
-                raise ApiError(0, f"{method} {path}: {error or type(error).__name__}") from error
+                raise ApiError(0, f"{method} {path}: {str(error) or type(error).__name__}") from error
         raise AssertionError("the second try returns or raises")
 
     def _use(self, server: kopf.ConnectionInfo) -> None:

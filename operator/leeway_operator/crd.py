@@ -35,6 +35,8 @@ COLUMNS = [
     _column("Replicas", ".spec.replicas", "How many engine pods are asked for.", kind="integer"),
     _column("Ready", _condition("Ready"), "Whether enough pods serve."),
     _column("SLOMet", _condition("SLOMet"), "Whether every objective meets its target."),
+    _column("TTFT(ms)", ".status.objectives[0].ttftP95Ms", "95th percentile, of the first objective.", kind="integer"),
+    _column("ITL(ms)", ".status.objectives[0].itlP95Ms", "95th percentile, of the first objective.", kind="integer"),
     _column("Summary", ".status.summary", "State, attainment and mode in a few words."),
     _column("Model", ".spec.model", "The model that is served.", wide=True),
     _column("Reason", _condition("Ready", "reason"), "Why the profile is ready, or not.", wide=True),

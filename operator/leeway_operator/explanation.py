@@ -1,4 +1,4 @@
-"""A profile's decisions in words: what was seen, tried, chosen, and why. Pure."""
+"""A profile in words: what is seen of it, what was tried and chosen, and why. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,9 @@ from leeway_core.knobs import Knobs
 from leeway_core.reading import Error, Reading, TooFewSamples, Value
 from leeway_core.snapshot import Snapshot
 
+from leeway_operator.profile import Profile
+from leeway_operator.status import Attainment, KnobsStatus
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -19,6 +22,53 @@ class Line:
     action: str
     why: str
     details: tuple[str, ...]
+
+
+def present(profile: Profile) -> list[str]:
+    """Return what the status tells of telemetry, objectives and knobs, a line each."""
+    status = profile.status
+    lines = [
+        f"telemetry: {condition.reason}: {condition.message}"
+        for condition in status.conditions or ()
+        if condition.type == "TelemetryHealthy"
+    ]
+    if status.objectives:
+        lines.append("objectives: " + "; ".join(map(_fares, status.objectives)))
+    if status.knobs is not None:
+        lines.append("knobs: " + _knobs(status.knobs))
+    return lines
+
+
+def _fares(objective: Attainment) -> str:
+    latencies = {"TTFT": objective.ttft_p95_ms, "ITL": objective.itl_p95_ms}
+    parts = [] if objective.attainment_percent is None else [f"{objective.attainment_percent}% met"]
+    if parts and objective.requests is not None:
+        parts = [f"{parts[0]} of {objective.requests} requests"]
+    parts += [f"{name} {value_ms} ms (p95)" for name, value_ms in latencies.items() if value_ms is not None]
+    return f"{objective.name} {', '.join(parts) or 'has no reading'}"
+
+
+def _knobs(knobs: KnobsStatus) -> str:
+    values = knobs.desired.model_dump(exclude={"generation"})
+    taken = "enforced" if knobs.enforced else "accepted"
+    words = ", ".join(f"{name} {value}" for name, value in values.items())
+    return f"{words}; {taken} by {knobs.acknowledged_pods} of {knobs.pods} pods"
+
+
+def last_decision(profile: Profile, decisions: Sequence[Decided], now_s: float) -> str:
+    """Return how old the newest of `decisions` is, which come newest first."""
+    mode = profile.spec.tuning.mode
+    if not decisions:
+        return f"The tuner has decided nothing: mode is {mode}."
+    asks = ", and in mode Observe nobody asks it" if mode == "Observe" else ""
+    return f"The tuner last decided {_ago(now_s - decisions[0].snapshot.now_s)} ago{asks}."
+
+
+def _ago(elapsed_s: float) -> str:
+    for unit, unit_s in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if elapsed_s >= 2 * unit_s:
+            return f"{elapsed_s / unit_s:.0f} {unit}"
+    return f"{max(0.0, elapsed_s):.0f} s"
 
 
 def explain(decisions: Sequence[Decided]) -> list[Line]:
@@ -35,7 +85,7 @@ def _line(group: Sequence[Decided]) -> Line:
     last = group[-1]
     times = f" x{len(group)}" if len(group) > 1 else ""
     return Line(
-        when=datetime.fromtimestamp(last.snapshot.now_s, UTC).strftime("%H:%M:%S"),
+        when=datetime.fromtimestamp(last.snapshot.now_s, UTC).strftime("%m-%d %H:%M:%S"),
         action=f"{last.decision.action}{times}",
         why=f"{last.decision.reason}: {last.decision.message}",
         details=(_seen(last.snapshot), *_compared(last.decision.evidence), *_chosen(last)),
@@ -43,7 +93,7 @@ def _line(group: Sequence[Decided]) -> Line:
 
 
 def _seen(snapshot: Snapshot) -> str:
-    readings = ", ".join(f"{name} {words(reading)}" for name, reading in snapshot.telemetry.objectives.items())
+    readings = ", ".join(f"{name} {_words(reading)}" for name, reading in snapshot.telemetry.objectives.items())
     disturbed = f"; {snapshot.disturbance}" if snapshot.disturbance else ""
     return f"seen: {readings} over {snapshot.telemetry.span_s:.0f} s{disturbed}"
 
@@ -75,7 +125,7 @@ def differences(before: Knobs, after: Knobs) -> str:
     )
 
 
-def words(reading: Reading) -> str:
+def _words(reading: Reading) -> str:
     """Return a share's reading as people say it."""
     match reading:
         case Value(value=value, samples=samples):

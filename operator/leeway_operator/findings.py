@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from leeway_core.reading import Error, Missing, Stale, Value
+from leeway_core.reading import Error, Missing, Outdated, Reading, Stale, Value, is_lost
 
 from leeway_operator.pods import Pod
 from leeway_operator.seen import Seen
@@ -16,6 +16,13 @@ DISTURBANCES = {
     "KnobsPending": "A pod has not yet enforced the knobs in force",
     "KnobsEdited": "Somebody else has turned knobs; they are turned back",
 }
+
+RESTING = {
+    *("Idle", "SearchOver", "SearchRests", "BudgetSpent", "AwaitingApproval"),
+    *("TelemetryError", "TelemetryMissing", "TelemetryOutdated", "TelemetryStale"),
+    *("KnobsEdited", "PodsNotReady", "ReplicasChanging"),
+}
+"""Reasons that the tuner gives while it neither measures nor tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +80,31 @@ def _telemetry(spec: Spec, seen: Seen) -> Finding:
     if spec.telemetry.prometheus.url is None:
         message = "Leeway measures nothing without Prometheus: set spec.telemetry.prometheus.url"
         return Finding("TelemetryHealthy", "False", "NoPrometheus", message)
-    if isinstance(reading, Error):
-        return Finding("TelemetryHealthy", "False", "PrometheusError", reading.message)
-    if not any(pod.ready for pod in seen.observed.gateways):
+    if not (isinstance(reading, Error) or any(pod.ready for pod in seen.observed.gateways)):
         message = "There is nothing to read before a gateway runs"
         return Finding("TelemetryHealthy", "Unknown", "GatewayStarting", message)
-    if isinstance(reading, Missing):
-        message = "Prometheus has no series of the gateway: let it scrape pods annotated prometheus.io/scrape"
-        return Finding("TelemetryHealthy", "False", "SeriesMissing", message)
-    if isinstance(reading, Stale):
-        message = f"Prometheus last scraped a gateway {reading.age_s:.0f} s ago"
-        return Finding("TelemetryHealthy", "False", "ReadingsStale", message)
-    return Finding("TelemetryHealthy", "True", "ReadingsRecent", "Readings are complete and recent")
+    return _health(reading)
+
+
+def _health(reading: Reading) -> Finding:
+    match reading:
+        case Error(message=message):
+            return Finding("TelemetryHealthy", "False", "PrometheusError", message)
+        case Missing():
+            message = "Prometheus has no series of the gateway: let it scrape pods annotated prometheus.io/scrape"
+            return Finding("TelemetryHealthy", "False", "SeriesMissing", message)
+        case Stale(age_s=age_s):
+            message = f"Prometheus last scraped a gateway {age_s:.0f} s ago"
+            return Finding("TelemetryHealthy", "False", "ReadingsStale", message)
+        case Outdated():
+            return Finding("TelemetryHealthy", "Unknown", "ObjectivesNotObeyedYet", _not_obeyed(reading))
+        case _:
+            return Finding("TelemetryHealthy", "True", "ReadingsRecent", "Readings are complete and recent")
+
+
+def _not_obeyed(reading: Outdated) -> str:
+    pods = ", ".join(reading.pods)
+    return f"{pods} judge by the former objectives until the kubelet hands on the changed ConfigMap, in about a minute"
 
 
 def _slo(spec: Spec, seen: Seen) -> Finding:
@@ -112,7 +132,8 @@ def _tuning(spec: Spec, seen: Seen) -> Finding:
         return Finding("Tuning", "False", "TunerUnavailable", seen.failure)
     if seen.record.candidate is not None:
         return Finding("Tuning", "True", "TrialRunning", seen.decision.message)
-    return Finding("Tuning", "True", seen.decision.reason, seen.decision.message)
+    looks = seen.decision.reason not in RESTING
+    return Finding("Tuning", "True" if looks else "False", seen.decision.reason, seen.decision.message)
 
 
 def _degraded(seen: Seen) -> Finding:
@@ -131,7 +152,10 @@ def _paused(seen: Seen) -> Finding:
         return Finding("Paused", "False", "ModeObserve", "Mode Observe has nothing to hold back")
     if disturbance is not None:
         return Finding("Paused", "True", disturbance, DISTURBANCES[disturbance])
-    if isinstance(seen.snapshot.telemetry.attainment, Error | Missing | Stale):
+    reading = seen.snapshot.telemetry.attainment
+    if isinstance(reading, Outdated):
+        return Finding("Paused", "True", "ObjectivesNotObeyedYet", _not_obeyed(reading))
+    if is_lost(reading):
         return Finding("Paused", "True", "TelemetryLost", "Without readings the incumbent stays in force")
     if seen.decision is None:
         return Finding("Paused", "True", "TunerUnavailable", "Without the tuner the incumbent stays in force")

@@ -2,7 +2,7 @@
 there is neither a finalizer nor an annotation on it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -29,10 +29,12 @@ CHILDREN = (
 """The kinds that are watched. Of the others, changes are found when children are applied again."""
 
 
-def registry(log_in: Callable[[], kopf.ConnectionInfo], image: str, tuner_url: str) -> kopf.OperatorRegistry:
+def registry(
+    log_in: Callable[[], kopf.ConnectionInfo], image: str, tuner_url: str, monitor_labels: Mapping[str, str] | None
+) -> kopf.OperatorRegistry:
     """Return the handlers of the operator."""
     handlers = kopf.OperatorRegistry()
-    watcher = _Watcher(log_in, image, tuner_url)
+    watcher = _Watcher(log_in, image, tuner_url, monitor_labels)
     kopf.on.login(registry=handlers, errors=kopf.ErrorsMode.PERMANENT)(lambda **_: log_in())
     kopf.on.startup(registry=handlers, errors=kopf.ErrorsMode.PERMANENT)(watcher.start)
     kopf.on.cleanup(registry=handlers)(watcher.stop)
@@ -46,10 +48,17 @@ def registry(log_in: Callable[[], kopf.ConnectionInfo], image: str, tuner_url: s
 class _Watcher:
     """Hands events on to the rounds."""
 
-    def __init__(self, log_in: Callable[[], kopf.ConnectionInfo], image: str, tuner_url: str) -> None:
+    def __init__(
+        self,
+        log_in: Callable[[], kopf.ConnectionInfo],
+        image: str,
+        tuner_url: str,
+        monitor_labels: Mapping[str, str] | None,
+    ) -> None:
         self._log_in = log_in
         self._image = image
         self._tuner_url = tuner_url
+        self._monitor_labels = monitor_labels
         self._stack = AsyncExitStack()
 
     async def start(self, **_: Any) -> None:
@@ -57,7 +66,7 @@ class _Watcher:
         session = await self._stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
         reconciler = Reconciler(
             cluster=cluster,
-            keeper=Keeper(cluster, self._image),
+            keeper=Keeper(cluster, self._image, self._monitor_labels),
             records=Records(cluster),
             pods=PodClient(session),
             tuner=TunerClient(session, self._tuner_url),

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import secrets
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from leeway_operator.children import children, token_secret
 from leeway_operator.children.parts import Object
@@ -14,6 +16,8 @@ from leeway_operator.profile import Profile
 
 logger = logging.getLogger(__name__)
 
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
 OPTIONAL_KIND = "PodMonitor"
 """Its CRD need not be installed."""
 
@@ -21,10 +25,13 @@ OPTIONAL_KIND = "PodMonitor"
 class Keeper:
     """Applies children, each whatever becomes of the others."""
 
-    def __init__(self, cluster: Cluster, image: str) -> None:
-        """`image` is Leeway's own, for the pods of profiles that name none."""
+    def __init__(self, cluster: Cluster, image: str, monitor_labels: Mapping[str, str] | None = NO_LABELS) -> None:
+        """`image` is Leeway's own, for the pods of profiles that name none; `monitor_labels` are for PodMonitors, of
+        which there are none if it is None.
+        """
         self._cluster = cluster
         self._image = image
+        self._monitor_labels = monitor_labels
 
     async def token(self, profile: Profile, memory: Memory, now_s: float) -> str:
         """Return the token of the knob endpoints, which is made once and then kept."""
@@ -42,7 +49,8 @@ class Keeper:
         if not memory.due(profile.generation, now_s):
             return
         memory.children_due = False
-        refusals = await asyncio.gather(*(self._apply(item) for item in children(profile, self._image)))
+        wanted = children(profile, self._image, self._monitor_labels)
+        refusals = await asyncio.gather(*(self._apply(item) for item in wanted))
         memory.refusals = [refusal for refusal in refusals if refusal]
         memory.children_generation = profile.generation
         memory.children_applied_at_s = now_s

@@ -2,19 +2,36 @@
 
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from itertools import chain, repeat
 
 import kopf
 from leeway_core.errors import UserError
 
 from leeway_operator.handlers import CHILDREN, registry
+from leeway_operator.keeper import NO_LABELS
 from leeway_operator.login import log_in
 from leeway_operator.metrics import serve_metrics
 from leeway_operator.names import PROFILE_LABEL
 
 DEFAULT_IMAGE = "leeway/leeway"
 DEFAULT_TUNER = "http://127.0.0.1:8081"
+
+
+FIRST_WAITS_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0)
+LATER_WAITS_S = 20.0
+
+
+class Waits:
+    """How long kopf waits before each further try of a call that fails.
+
+    It never ends: kopf does not begin a watch again that it has given up, so the operator would notice nothing more.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        """Begin anew with the first try."""
+        return chain(FIRST_WAITS_S, repeat(LATER_WAITS_S))
 
 
 def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
@@ -26,6 +43,7 @@ def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
     chosen.networking.connect_timeout = 5
     chosen.networking.request_timeout = 30
     chosen.networking.enforce_retry_after = True
+    chosen.networking.error_backoffs = Waits()
     chosen.watching.server_timeout = 600
     chosen.watching.client_timeout = 660
     chosen.queueing.worker_limit = 20
@@ -39,13 +57,15 @@ def run(
     namespaces: Collection[str] = (),
     image: str = DEFAULT_IMAGE,
     tuner_url: str = DEFAULT_TUNER,
+    monitor_labels: Mapping[str, str] | None = NO_LABELS,
     host: str = "127.0.0.1",
     liveness_port: int = 8080,
     metrics_port: int = 9090,
 ) -> None:
     """Serve the profiles of `namespaces`, or of all namespaces when none is named, until told to stop.
 
-    `image` is Leeway's own, for the pods that profiles need, and `tuner_url` the address of its tuner.
+    `image` is Leeway's own, for the pods that profiles need, and `tuner_url` the address of its tuner. PodMonitors get
+    `monitor_labels`; None makes none.
     `http://host:liveness_port/healthz` answers while the event loop turns; metrics are on `metrics_port`.
     """
     os.environ.setdefault("USER", "leeway")  # kopf asks who it is, and a pod's user need not have a name
@@ -62,7 +82,7 @@ def run(
     try:
         log_in(chosen)
         kopf.run(
-            registry=registry(partial(log_in, chosen), image, tuner_url),
+            registry=registry(partial(log_in, chosen), image, tuner_url, monitor_labels),
             settings=chosen,
             clusterwide=clusterwide,
             namespaces=namespaces,

@@ -47,4 +47,4 @@ class PodClient:
                     raise PushRefusedError(f"{pod.name}: {answer.get('refusal') or response.status}")
                 return KnobsReply.model_validate(answer)
         except (TimeoutError, aiohttp.ClientError, ValidationError, ValueError) as error:
-            raise PushRefusedError(f"{pod.name}: {error or type(error).__name__}") from error
+            raise PushRefusedError(f"{pod.name}: {str(error) or type(error).__name__}") from error

@@ -24,13 +24,11 @@ class Pod:
 
     name: str
     component: str
-    uid: str
     address: str
     """Empty until the pod has one."""
     ready: bool
     started_at_s: float
     """When its container last started, 0 before."""
-    restarts: int
     revision: str
     """Of the template that it was made from."""
     leaving: bool
@@ -47,11 +45,9 @@ class Pod:
         return cls(
             name=metadata["name"],
             component=labels.get(COMPONENT_LABEL, ""),
-            uid=metadata["uid"],
             address=status.get("podIP") or "",
             ready=conditions.get("Ready", {}).get("status") == "True",
             started_at_s=datetime.fromisoformat(running["startedAt"]).timestamp() if running else 0.0,
-            restarts=container.get("restartCount", 0),
             revision=labels.get("controller-revision-hash", ""),
             leaving="deletionTimestamp" in metadata,
             trouble=_trouble(conditions, container, status),

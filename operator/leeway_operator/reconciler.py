@@ -9,6 +9,7 @@ from leeway_core.decision import Decision
 from leeway_core.record import Record
 from leeway_core.snapshot import Snapshot
 
+from leeway_operator.children.configuration import objectives_digest
 from leeway_operator.cluster import ApiError, Cluster
 from leeway_operator.fleet import Fleet
 from leeway_operator.keeper import Keeper
@@ -94,6 +95,7 @@ class Reconciler:
             record=wanted,
             snapshot=snapshot,
             decision=decision,
+            tuner=self.tuner.service,
             failure=failure,
             push_refusal="; ".join(refusals),
             child_refusals=tuple(memory.refusals),
@@ -118,7 +120,9 @@ class Reconciler:
             live = frozenset(pod.name for pod in observed.gateways if pod.ready)
             earliest_s = now_s - LONGEST_READING_WINDOWS * profile.spec.tuning.window_seconds
             from_s = max(record.settled_at_s, earliest_s)
-            telemetry = await asyncio.to_thread(read, url, Scope(profile.namespace, live, names), from_s, now_s)
+            telemetry = await asyncio.to_thread(
+                read, url, Scope(profile.namespace, live, names), objectives_digest(profile), from_s, now_s
+            )
         memory.sequence = 1 + max(memory.sequence, *(item.sequence for item in profile.status.decisions or ()), 0)
         return snapshot_of(
             profile, sequence=memory.sequence, record=record, observed=observed, telemetry=telemetry, now_s=now_s

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 from typing import get_args
 
 from leeway_core.objective import Objective
-from leeway_core.reading import Value
+from leeway_core.reading import Reading, Value
+from leeway_core.snapshot import Telemetry
 
 from leeway_operator.findings import Finding, findings
 from leeway_operator.profile import Profile
@@ -27,7 +28,8 @@ def report(profile: Profile, last: Status, seen: Seen, now_s: float) -> Status:
         conditions=[_condition(finding, profile.generation, last, now) for finding in found],
         replicas=len(engines),
         selector=profile.names.selector("engine"),
-        objectives=[_attainment(objective, seen) for objective in profile.spec.objectives],
+        objectives=[_attainment(objective, seen.snapshot.telemetry) for objective in profile.spec.objectives],
+        tuner=seen.tuner or None,
         knobs=_knobs(seen),
         decisions=_decisions(last.decisions or [], seen, now) or None,
     )
@@ -62,18 +64,28 @@ def _condition(finding: Finding, generation: int, last: Status, now: datetime) -
     )
 
 
-def _attainment(objective: Objective, seen: Seen) -> Attainment:
-    reading = seen.snapshot.telemetry.objectives.get(objective.name)
+def _attainment(objective: Objective, telemetry: Telemetry) -> Attainment:
+    measured = Attainment(
+        name=objective.name,
+        ttft_p95_ms=_milliseconds(telemetry.ttft_s.get(objective.name)),
+        itl_p95_ms=_milliseconds(telemetry.itl_s.get(objective.name)),
+    )
+    reading = telemetry.objectives.get(objective.name)
     if not isinstance(reading, Value):
-        return Attainment(name=objective.name)
+        return measured
     allowed, missed = 1 - float(objective.target_percent) / 100, 1 - reading.value
     left = 1 - missed / allowed if allowed > 0 else float(missed == 0)
-    return Attainment(
-        name=objective.name,
-        attainment_percent=f"{reading.value:.1%}"[:-1],
-        budget_left_percent=f"{max(left, 0):.1%}"[:-1],
-        requests=reading.samples,
-    )
+    shares = {
+        "attainment_percent": f"{reading.value:.1%}"[:-1],
+        "budget_left_percent": f"{max(left, 0):.1%}"[:-1],
+        "requests": reading.samples,
+    }
+    return measured.model_copy(update=shares)
+
+
+def _milliseconds(reading: Reading | None) -> int | None:
+    """Return whole milliseconds, 1 where it was less: 0 would read as nothing measured."""
+    return max(1, round(reading.value * 1e3)) if isinstance(reading, Value) else None
 
 
 def _knobs(seen: Seen) -> KnobsStatus:

@@ -19,6 +19,8 @@ class Seen:
     """As it was left."""
     snapshot: Snapshot
     decision: Decision | None
+    tuner: str = ""
+    """The tuner's Service, as the status names it."""
     failure: str = ""
     """Why the tuner gave no decision."""
     push_refusal: str = ""

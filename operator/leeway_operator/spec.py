@@ -217,7 +217,7 @@ class Spec(Model):
     )
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
-    """The model to serve: a folder that the engine pods see, or a name that their engine can fetch."""
+    """The model to serve: the path of a folder or GGUF file that the engine pods see. Nothing is fetched."""
 
     engine: Engine = Field(default_factory=Engine)
     """The pods that run the model."""

@@ -19,8 +19,8 @@ class Condition(Model):
 
     type: ConditionType
     """Ready: enough pods serve. TelemetryHealthy: readings are complete and recent. SLOMet: every objective meets its
-    target. Tuning: Leeway looks for better knobs. Degraded: something is broken, yet serving goes on. Paused: tuning
-    waits for something."""
+    target. Tuning: Leeway measures or tries, to find better knobs. Degraded: something is broken, yet serving goes
+    on. Paused: tuning waits for something."""
 
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
@@ -52,6 +52,12 @@ class Attainment(Model):
 
     requests: Count | None = None
     """How many requests the reading rests on."""
+
+    ttft_p95_ms: Count | None = None
+    """95th percentile of its requests' TTFT over the last minute or more, ms. Absent while there is no reading."""
+
+    itl_p95_ms: Count | None = None
+    """95th percentile of its requests' ITL over the last minute or more, ms. Absent while there is no reading."""
 
 
 class KnobsStatus(Model):
@@ -107,6 +113,9 @@ class Status(Model):
 
     objectives: Annotated[list[Attainment], list_map("name", max_length=16)] | None = None
     """How each objective fares."""
+
+    tuner: Annotated[str, Field(max_length=128)] | None = None
+    """The Service of the tuner that decides on the knobs: its namespace, a slash, its name."""
 
     knobs: KnobsStatus | None = None
     """The knobs that Leeway wants, and how far the pods have come."""

@@ -1,5 +1,7 @@
 """The tuner, as the operator asks it."""
 
+import re
+
 import aiohttp
 from leeway_core.decision import Decision, SequenceBehind
 from leeway_core.snapshot import Snapshot
@@ -21,6 +23,12 @@ class TunerClient:
         self._session = session
         self._url = url.rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=DECIDE_S, sock_connect=2.0)
+
+    @property
+    def service(self) -> str:
+        """The Service at that address: its namespace, a slash, its name; empty where the address is none's."""
+        found = re.match(r"http://([^./:]+)\.([^./:]+)\.svc(?=[.:/]|$)", self._url)
+        return f"{found[2]}/{found[1]}" if found else ""
 
     async def decide(self, snapshot: Snapshot) -> Decision:
         """Return what to do; a sequence that was used already, before the operator's memory, is passed over."""
@@ -45,4 +53,6 @@ class TunerClient:
             ) as response:
                 return response.status, await response.read()
         except (TimeoutError, aiohttp.ClientError) as error:
-            raise TunerError(f"the tuner at {self._url} cannot be reached: {error or type(error).__name__}") from error
+            raise TunerError(
+                f"the tuner at {self._url} cannot be reached: {str(error) or type(error).__name__}"
+            ) from error

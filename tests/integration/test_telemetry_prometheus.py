@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 from leeway_core.objective import Objective
-from leeway_core.reading import Error, Idle, Missing, Reading, Stale, TooFewSamples, Value
+from leeway_core.reading import Error, Idle, Missing, Outdated, Reading, Stale, TooFewSamples, Value
 from leeway_core.snapshot import Telemetry
 from leeway_core.verdict import Timeline
 from leeway_gateway.metrics import GatewayMetrics
@@ -20,8 +20,9 @@ from prometheus_client import generate_latest
 from serving import HOST, free_port
 
 CHAT = Objective(name="chat", ttft_ms=1000, itl_ms=100)
+DIGEST = "digest-of-chat"
 SCRAPE_S = 0.4
-GATEWAYS = 12
+GATEWAYS = 13
 
 
 class Gateway:
@@ -34,7 +35,10 @@ class Gateway:
 
     def start(self) -> None:
         self._metrics = GatewayMetrics()
-        self._metrics.expect([CHAT])
+        self._metrics.expect([CHAT], DIGEST)
+
+    def obey(self, digest: str) -> None:
+        self._metrics.expect([CHAT], digest)
 
     def serve(self, met: int, missed: int = 0) -> None:
         for _ in range(met):
@@ -54,7 +58,7 @@ class Scraped:
     gateway: Gateway
 
     def read(self, from_s: float, scope: Scope | None = None) -> Telemetry:
-        return read(self.url, scope or self.gateway.scope, from_s, time.time())
+        return read(self.url, scope or self.gateway.scope, DIGEST, from_s, time.time())
 
     def until(self, kind: type[Reading], from_s: float) -> Telemetry:
         deadline_s = time.monotonic() + 30
@@ -171,6 +175,22 @@ def test_series_of_a_dead_pod_are_not_those_of_its_successor(scraped: Scraped) -
     assert isinstance(scraped.read(start_s - 2, elsewhere).attainment, Missing)
 
 
+def test_verdicts_count_from_when_the_gateway_judges_by_the_objectives(scraped: Scraped) -> None:
+    changed_s = time.time()
+    scraped.gateway.obey("digest-of-former")
+    scraped.gateway.serve(met=50)
+    telemetry = scraped.until(Outdated, changed_s - 5)
+    assert telemetry.attainment == Outdated(pods=tuple(scraped.gateway.scope.pods))
+    assert isinstance(telemetry.ttft_s["chat"], Value), "latencies are what they are"
+    time.sleep(3 * SCRAPE_S)
+    scraped.gateway.obey(DIGEST)
+    scraped.until(Idle, changed_s - 5)
+    scraped.gateway.serve(met=6, missed=2)
+    telemetry = scraped.until(Value, changed_s - 5)
+    assert isinstance(telemetry.attainment, Value)
+    assert (telemetry.attainment.value, telemetry.attainment.samples) == (0.75, 8)
+
+
 def test_an_objective_without_series_is_missing(scraped: Scraped) -> None:
     start_s = time.time()
     scraped.gateway.serve(met=10)
@@ -197,12 +217,14 @@ def test_a_gateway_that_exposes_nothing_is_stale_and_then_missing(scraped: Scrap
     telemetry = scraped.until(Stale, start_s)
     assert isinstance(telemetry.goodput_rps, Stale)
     assert isinstance(telemetry.itl_s["chat"], Stale)
-    assert isinstance(read(scraped.url, scraped.gateway.scope, start_s + 1000, start_s + 1000).attainment, Missing)
+    assert isinstance(
+        read(scraped.url, scraped.gateway.scope, DIGEST, start_s + 1000, start_s + 1000).attainment, Missing
+    )
 
 
 def test_prometheus_down_is_an_error_that_says_where() -> None:
     url, started_s = f"http://{HOST}:{free_port()}", time.monotonic()
-    telemetry = read(url, Scope("shop", frozenset({"gateway"}), ("chat",)), 0, time.time())
+    telemetry = read(url, Scope("shop", frozenset({"gateway"}), ("chat",)), DIGEST, 0, time.time())
     assert time.monotonic() - started_s < 2
     assert isinstance(telemetry.attainment, Error)
     assert telemetry.attainment.message == f"No Prometheus answers at {url}: [Errno 111] Connection refused"
@@ -210,6 +232,6 @@ def test_prometheus_down_is_an_error_that_says_where() -> None:
 
 
 def test_something_else_at_the_address_is_an_error(scraped: Scraped) -> None:
-    telemetry = read(f"{scraped.url}/wrong", scraped.gateway.scope, 0, time.time())
+    telemetry = read(f"{scraped.url}/wrong", scraped.gateway.scope, DIGEST, 0, time.time())
     assert isinstance(telemetry.attainment, Error)
     assert "refuses the query: HTTP Status Code 404" in telemetry.attainment.message

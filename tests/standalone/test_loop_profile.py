@@ -66,10 +66,13 @@ def test_two_profiles_become_ready_side_by_side_and_answer(served: Served, code:
 
 def test_new_bounds_are_obeyed_without_a_restart(served: Served) -> None:
     served.patch({"tuning": {"knobs": {"tokenBudget": {**BUDGET_BOUNDS, "max": 128, "start": 128}}}})
+    served.patch({"objectives": [{"name": "chat", "ttftMs": 4000, "targetPercent": "90"}]})
+    served.wait("TelemetryHealthy", "Unknown", "ObjectivesNotObeyedYet", timeout_s=30)
     soon(lambda: served.status["knobs"].get("enforced", {}).get("tokenBudget") == 128, 30)
     for pod in served.engines:
         assert served.knobs(pod)["enforced"]["tokenBudget"] == 128
         assert served.pod(pod)["status"]["containerStatuses"][0]["restartCount"] == 0
+    served.wait("TelemetryHealthy", "True", timeout_s=180)  # the kubelet has handed on the objectives
 
 
 def test_changed_policies_reach_the_pods_without_a_restart(served: Served) -> None:

@@ -21,7 +21,7 @@ class Tried(Served):
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, NAMESPACE, name)
-        self.prometheus = FakePrometheus(cluster, NAMESPACE, f"prometheus-of-{name}")
+        self.prometheus = FakePrometheus(cluster, NAMESPACE, f"prometheus-of-{name}", profile(name)["spec"])
 
     def wait_for_trial(self) -> None:
         """Wait until a candidate is in force on the pod, the incumbent being what a pod would boot with."""

@@ -116,6 +116,8 @@ class FakePods:
 class FakeTuner:
     """Tries a token budget of 128, and promotes it a visit later."""
 
+    service = "leeway-system/leeway-tuner"
+
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.down = False

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import fake_prometheus
 from clusters import Cluster, eventually, pod
+from leeway_operator.children.configuration import objectives_digest
+from leeway_operator.profile import Profile
 from serving import tiny_model
 
 MODELS = "models"
@@ -162,12 +164,14 @@ class Served:
 
 
 class FakePrometheus:
-    """A Prometheus in a pod that answers what a test wants, for one profile."""
+    """A Prometheus in a pod that answers what a test wants, for the gateways of one profile."""
 
-    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, name: str, spec: Mapping[str, Any]) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.name = name
+        metadata = {"namespace": namespace, "name": name, "uid": "", "generation": 1}
+        self.digest = objectives_digest(Profile.read({"metadata": metadata, "spec": spec}))
         self.url = f"http://{name}.{namespace}.svc:{fake_prometheus.PORT}"
 
     def start(self) -> None:
@@ -175,7 +179,8 @@ class FakePrometheus:
         code = Path(fake_prometheus.__file__).read_text()
         mount = {"name": "state", "mountPath": "/state"}
         volume = {"name": "state", "emptyDir": {}}
-        server = pod(self.name, ["python", "-c", code], container={"volumeMounts": [mount]}, volumes=[volume])
+        command = ["python", "-c", code, self.digest]
+        server = pod(self.name, command, container={"volumeMounts": [mount]}, volumes=[volume])
         ports = [{"port": fake_prometheus.PORT}]
         service = {
             "apiVersion": "v1",
@@ -191,6 +196,6 @@ class FakePrometheus:
         self.cluster.kubectl("delete", "pod", self.name, "-n", self.namespace, "--grace-period=1")
 
     def answer(self, mode: str) -> None:
-        """Have it answer `values`, `empty`, `nan`, `stale` or `error` from now on."""
+        """Have it answer `values`, `empty`, `nan`, `stale`, `error`, `former` or `changed` from now on."""
         code = f"open('/state/mode', 'w').write({mode!r})"
         self.cluster.exec(self.namespace, self.name, "python", "-c", code)

@@ -1,6 +1,7 @@
 """The dashboard that the chart brings along, as Grafana's sidecar takes it."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,17 @@ def test_every_panel_says_what_it_shows_and_asks_the_chosen_prometheus(helm: Pat
         for target in panel["targets"]:
             assert "$profile" in target["expr"]
             assert "$namespace" in target["expr"]
+
+
+def test_the_dashboard_and_the_rules_of_objectives_are_made_for_each_other(helm: Path) -> None:
+    panels = dashboard(config_map(helm, "leeway"))["panels"]
+    groups = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]
+    records = [rule for group in groups for rule in group["rules"] if "record" in rule]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    named = {name for expression in asked for name in re.findall(r"leeway:[a-z0-9_:]+", expression)}
+    assert named <= {rule["record"] for rule in records}
+    everything = [*asked, *(rule.get("expr", "") for group in groups for rule in group["rules"])]
+    for rule in records:
+        quantile = rule.get("labels", {}).get("quantile", "")
+        users = [each for each in everything if rule["record"] in each and quantile in each]
+        assert users, f"nobody uses {rule['record']} {quantile}"

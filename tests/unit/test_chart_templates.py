@@ -99,6 +99,8 @@ def test_pods_fulfil_pod_security_restricted(helm: Path) -> None:
 def test_the_tuner_has_no_api_token(helm: Path) -> None:
     objects = template(helm)
     assert objects["ServiceAccount", "leeway-tuner"]["automountServiceAccountToken"] is False
+    pod = objects["Deployment", "leeway-tuner"]["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("leeway-tuner", False)
     bindings = [entry for (kind, _), entry in objects.items() if kind.endswith("Binding")]
     subjects = {subject["name"] for entry in bindings for subject in entry["subjects"]}
     assert subjects == {"leeway-operator"}
@@ -169,7 +171,31 @@ def test_prometheus_operator_objects_come_only_where_wanted_and_known(helm: Path
     assert not kinds & {kind for kind, _ in template(helm)}
     assert not kinds & {kind for kind, _ in template(helm, *MONITORING, "--set", "prometheusOperator.enabled=false")}
     labelled = template(helm, *MONITORING, "--set", "prometheusOperator.labels.release=prom")
-    assert labelled["PodMonitor", "leeway"]["metadata"]["labels"]["release"] == "prom"
+    for kind in kinds:
+        assert labelled[kind, "leeway"]["metadata"]["labels"]["release"] == "prom"
+
+
+def test_podmonitors_of_profiles_are_as_the_values_say(helm: Path) -> None:
+    def operator(*arguments: str) -> tuple[set[str], set[tuple[str, str]]]:
+        objects = template(helm, *arguments)
+        (container,) = objects["Deployment", "leeway-operator"]["spec"]["template"]["spec"]["containers"]
+        options = {each for each in container["args"] if "pod-monitor" in each}
+        return options, {each for each in rules(objects, "ClusterRole", "leeway-operator") if "podmonitors" in each}
+
+    allowed = {("podmonitors", "create"), ("podmonitors", "patch")}
+    assert operator() == (set(), allowed)
+    labels = ("--set-json", 'prometheusOperator.labels={"release": "prom", "example.com/team": "a=b"}')
+    wanted = {"--pod-monitor-label=release=prom", "--pod-monitor-label=example.com/team=a=b"}
+    assert operator(*labels) == (wanted, allowed)
+    assert operator("--set", "prometheusOperator.enabled=false") == ({"--no-pod-monitors"}, set())
+
+
+def test_whoever_is_let_may_read_the_tuners_decisions_and_nothing_else(helm: Path) -> None:
+    objects = template(helm)
+    (rule,) = objects["Role", "leeway-explain"]["rules"]
+    assert rule["resourceNames"] == ["leeway-tuner:http"]
+    assert (rule["resources"], rule["verbs"]) == (["services/proxy"], ["get"])
+    assert "http" in {port["name"] for port in objects["Service", "leeway-tuner"]["spec"]["ports"]}
 
 
 def test_metrics_are_announced_on_the_port_that_serves_them(helm: Path) -> None:

@@ -4,9 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from leeway_core.decision import Decision
 from leeway_core.knobs import Knobs
 from leeway_core.policies import Policies, TokenCounters
-from leeway_core.reading import Error, Idle, Missing, Reading, Stale, TooFewSamples, Value
+from leeway_core.reading import Error, Idle, Missing, Outdated, Reading, Stale, TooFewSamples, Value
 from leeway_core.record import Record
 from leeway_core.snapshot import Telemetry
 from leeway_operator.observation import Observation
@@ -30,7 +31,9 @@ KNOBS = Knobs(
 FAIR = Policies(ranking=TokenCounters())
 
 
-def status_with(reading: Reading, *, mode: str = "Observe", url: str | None = "http://p:9090") -> Status:
+def status_with(
+    reading: Reading, *, mode: str = "Observe", url: str | None = "http://p:9090", reason: str = "", **latencies: Any
+) -> Status:
     spec: dict[str, Any] = {
         "model": "m",
         "objectives": [{"name": "chat", "ttftMs": 500, "targetPercent": "90"}],
@@ -40,10 +43,11 @@ def status_with(reading: Reading, *, mode: str = "Observe", url: str | None = "h
     metadata = {"namespace": "team", "name": "chat", "uid": "u", "generation": 7}
     profile = Profile.read({"metadata": metadata, "spec": spec})
     observed = Observation(replicas=1, engines=(), gateways=(Pod.read(pod_body("chat-gateway-x", "gateway")),))
-    telemetry = Telemetry(attainment=reading, objectives={"chat": reading}, goodput_rps=reading)
+    telemetry = Telemetry(attainment=reading, objectives={"chat": reading}, goodput_rps=reading, **latencies)
     record = Record(incumbent=KNOBS, started_at_s=0)
     snapshot = snapshot_of(profile, sequence=1, record=record, observed=observed, telemetry=telemetry, now_s=100)
-    seen = Seen(observed=observed, record=record, snapshot=snapshot, decision=None)
+    held = Decision(sequence=1, action="Hold", record=record, reason=reason, message="Because.") if reason else None
+    seen = Seen(observed=observed, record=record, snapshot=snapshot, decision=held)
     return report(profile, Status(), seen, 100)
 
 
@@ -60,6 +64,7 @@ def conditions(status: Status) -> dict[str, Condition]:
         (TooFewSamples(samples=1, age_s=2), ("True", "ReadingsRecent"), ("Unknown", "ReadingTooFewSamples")),
         (Missing(), ("False", "SeriesMissing"), ("Unknown", "ReadingMissing")),
         (Stale(age_s=90), ("False", "ReadingsStale"), ("Unknown", "ReadingStale")),
+        (Outdated(pods=("chat-gateway-x",)), ("Unknown", "ObjectivesNotObeyedYet"), ("Unknown", "ReadingOutdated")),
         (Error(message="refused"), ("False", "PrometheusError"), ("Unknown", "ReadingError")),
     ],
     ids=lambda value: getattr(value, "kind", None),
@@ -90,6 +95,33 @@ def test_attainment_and_budget_are_decimals_and_absent_without_a_reading() -> No
     assert (measured.attainment_percent, measured.budget_left_percent, measured.requests) == ("95.0", "50.0", 20)
     (unmeasured,) = status_with(Missing()).objectives or ()
     assert unmeasured.model_dump(exclude_none=True) == {"name": "chat"}
+
+
+def test_latencies_are_whole_milliseconds_and_absent_without_a_reading() -> None:
+    ttft, itl = Value(value=0.3124, samples=20, age_s=2), Value(value=0.0002, samples=300, age_s=2)
+    (measured,) = status_with(Missing(), ttft_s={"chat": ttft}, itl_s={"chat": itl}).objectives or ()
+    assert measured.model_dump(exclude_none=True) == {"name": "chat", "ttft_p95_ms": 312, "itl_p95_ms": 1}
+    for reading in (Idle(age_s=2), Missing(), Stale(age_s=90), Error(message="refused")):
+        (unmeasured,) = status_with(Missing(), ttft_s={"chat": reading}, itl_s={"chat": reading}).objectives or ()
+        assert unmeasured.model_dump(exclude_none=True) == {"name": "chat"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        ("Measuring", "True"),
+        ("KnobsPending", "True"),
+        ("Idle", "False"),
+        ("SearchRests", "False"),
+        ("BudgetSpent", "False"),
+        ("AwaitingApproval", "False"),
+        ("PodsNotReady", "False"),
+        ("TelemetryError", "False"),
+    ],
+)
+def test_tuning_holds_only_while_the_tuner_looks_for_better_knobs(reason: str, status: str) -> None:
+    tuning = conditions(status_with(Missing(), mode="Auto", reason=reason))["Tuning"]
+    assert (tuning.status, tuning.reason, tuning.message) == (status, reason, "Because.")
 
 
 def test_lost_telemetry_pauses_tuning() -> None:

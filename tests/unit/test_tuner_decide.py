@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from leeway_core.decision import Decision
 from leeway_core.knobs import Knobs
 from leeway_core.ranges import KnobRanges, Range
-from leeway_core.reading import Error, Idle, Missing, Reading, Stale, TooFewSamples, Value
+from leeway_core.reading import Error, Idle, Missing, Outdated, Reading, Stale, TooFewSamples, Value, is_lost
 from leeway_core.record import Record
 from leeway_core.snapshot import PodSeen, Snapshot, Telemetry
 from leeway_tuner.case import same
@@ -39,6 +39,7 @@ readings: st.SearchStrategy[Reading] = st.one_of(
     st.tuples(shares, st.integers(0, 60), ages).map(lambda of: Value(value=of[0], samples=of[1], age_s=of[2])),
     ages.map(lambda age_s: Idle(age_s=age_s)),
     st.just(Missing()),
+    st.just(Outdated(pods=("gateway",))),
     ages.map(lambda age_s: Stale(age_s=age_s)),
     ages.map(lambda age_s: TooFewSamples(samples=3, age_s=age_s)),
     st.text(max_size=2000).map(lambda message: Error(message=message)),
@@ -160,7 +161,7 @@ def only_values_move_a_knob_away_from_the_incumbent(snapshot: Snapshot, decision
 def lost_telemetry_ends_at_the_incumbent(snapshot: Snapshot, decision: Decision, after: State) -> None:
     telemetry = snapshot.telemetry
     readings = [telemetry.attainment, telemetry.goodput_rps, *telemetry.objectives.values()]
-    if any(isinstance(reading, Missing | Stale | Error) for reading in readings) and decision.reason != "KnobsPending":
+    if any(is_lost(reading) for reading in readings) and decision.reason != "KnobsPending":
         assert not decision.record.trying
         assert after.trial is None
 
@@ -201,6 +202,7 @@ def after(plant: Plant, state: State, **fields: Any) -> Decision:
     [
         (Missing(), "TelemetryMissing"),
         (Stale(age_s=60), "TelemetryStale"),
+        (Outdated(pods=("gateway",)), "TelemetryOutdated"),
         (Error(message="No Prometheus answers"), "TelemetryError"),
     ],
 )

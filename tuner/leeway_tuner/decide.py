@@ -1,6 +1,6 @@
 """The decision: a pure function of a Snapshot, of what is remembered, and of the time."""
 
-from leeway_core.reading import Error, Stale
+from leeway_core.reading import Error, Outdated, Stale
 from leeway_core.snapshot import Snapshot
 
 from leeway_tuner.beginning import begin
@@ -128,6 +128,8 @@ def _blind(case: Case) -> Answer | None:
         return _give_up(case, "TelemetryError", lost.message[:900])
     if isinstance(lost, Stale):
         return _give_up(case, "TelemetryStale", f"The last scrape of some gateway is {lost.age_s:.0f} s old")
+    if isinstance(lost, Outdated):
+        return _give_up(case, "TelemetryOutdated", "Some gateway does not judge by the profile's objectives yet")
     return _give_up(case, "TelemetryMissing", "Prometheus has no series of some gateway or objective")
 
 

@@ -1,6 +1,6 @@
 """The ConfigMaps that pods read."""
 
-from leeway_core.objective import Objective
+from leeway_core.objective import Objective, digest
 from leeway_core.record import Record
 from pydantic import TypeAdapter
 
@@ -15,9 +15,13 @@ _OBJECTIVES = TypeAdapter(tuple[Objective, ...])
 
 def objectives_configuration(profile: Profile) -> Object:
     """Return the ConfigMap of the objectives, which gateways follow while they run."""
-    text = _OBJECTIVES.dump_json(tuple(profile.spec.objectives), by_alias=True, exclude_none=True).decode()
-    data = {gateway.OBJECTIVES_KEY: text}
+    data = {gateway.OBJECTIVES_KEY: _objectives(profile).decode()}
     return child(profile, "v1", "ConfigMap", profile.names.objectives, gateway.COMPONENT, data=data)
+
+
+def objectives_digest(profile: Profile) -> str:
+    """Return by which digest gateways tell that they judge by the profile's objectives."""
+    return digest(_objectives(profile))
 
 
 def boot_configuration(profile: Profile, record: Record) -> Object:
@@ -30,3 +34,7 @@ def boot_configuration(profile: Profile, record: Record) -> Object:
     files = {f"{pod}.json": knobs.model_dump_json(by_alias=True) for pod, knobs in boots.items()}
     data = {RECORD_KEY: record.model_dump_json(by_alias=True), **files}
     return child(profile, "v1", "ConfigMap", profile.names.knobs, engine.COMPONENT, data=data)
+
+
+def _objectives(profile: Profile) -> bytes:
+    return _OBJECTIVES.dump_json(tuple(profile.spec.objectives), by_alias=True, exclude_none=True)

@@ -1,8 +1,9 @@
 """Reads the telemetry of a profile."""
 
-from leeway_core.reading import Error
+from leeway_core.reading import Error, Missing, Outdated, Reading, Stale
 from leeway_core.snapshot import Telemetry
 
+from leeway_operator.telemetry.obedience import Obedience
 from leeway_operator.telemetry.prometheus import PrometheusError, ask
 from leeway_operator.telemetry.window import Scope, judge_window
 
@@ -12,17 +13,36 @@ _LATENCIES_S = 60.0
 """Quantiles are taken over at least so long."""
 
 
-def read(url: str, scope: Scope, from_s: float, now_s: float) -> Telemetry:
-    """Return the readings of `scope` from `from_s` to `now_s`; what fails is an Error reading, never an exception."""
+def read(url: str, scope: Scope, digest: str, from_s: float, now_s: float) -> Telemetry:
+    """Return the readings of `scope` from `from_s` to `now_s`; what fails is an Error reading, never an exception.
+
+    Only verdicts count by which every live gateway judged by the objectives of `digest`: before, none is a Value, and
+    the window begins at the first scrape that shows it.
+    """
     window_s = now_s - from_s
-    counters = f"leeway_gateway_verdicts_total{_selector(scope)}[{_duration(max(_LOOKBACK_S, window_s))}]"
-    quantiles = _quantiles_query(_selector(scope), _duration(max(_LATENCIES_S, window_s)))
+    selector, lookback = _selector(scope), _duration(max(_LOOKBACK_S, window_s))
+    counters = f"leeway_gateway_verdicts_total{selector}[{lookback}]"
+    objectives = f"leeway_gateway_objectives_info{selector}[{lookback}]"
+    quantiles = _quantiles_query(selector, _duration(max(_LATENCIES_S, window_s)))
     try:
-        verdicts, latencies = ask(url, counters, quantiles, at_s=now_s)
+        verdicts, latencies, shown = ask(url, counters, quantiles, objectives, at_s=now_s)
     except PrometheusError as error:
-        failed = Error(message=str(error))
-        return Telemetry(attainment=failed, objectives=dict.fromkeys(scope.objectives, failed), goodput_rps=failed)
-    return judge_window(verdicts, latencies, scope, from_s, now_s)
+        return _none(scope, Error(message=str(error)))
+    obedience = Obedience.of(shown, scope.pods, digest)
+    telemetry = judge_window(verdicts, latencies, scope, max(from_s, obedience.since_s), now_s)
+    if not obedience.behind or _says_more(telemetry.attainment, obedience):
+        return telemetry
+    outdated = _none(scope, Outdated(pods=obedience.behind))
+    return outdated.model_copy(update={"ttft_s": telemetry.ttft_s, "itl_s": telemetry.itl_s})
+
+
+def _says_more(reading: Reading, obedience: Obedience) -> bool:
+    """Tell whether a reading says why the gateways' objectives are not known either."""
+    return isinstance(reading, Stale | Error) or (isinstance(reading, Missing) and not obedience.former)
+
+
+def _none(scope: Scope, why: Reading) -> Telemetry:
+    return Telemetry(attainment=why, objectives=dict.fromkeys(scope.objectives, why), goodput_rps=why)
 
 
 def _selector(scope: Scope) -> str:
