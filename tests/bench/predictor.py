@@ -11,7 +11,6 @@ import json
 import random
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from cores import CoreWatch, refuse_if_taken

@@ -3,7 +3,7 @@
 Each ranking, set so that nobody ages, with each protection, and every other policy with rankings and protections in
 turn: 30 simulated minutes in which floods of long prompts, short ones, long outputs and better classes, a loud tenant
 and bursts take turns; and each ranking for a part of three real minutes of the same on a real engine. A wait lasts from
-a request's arrival to its first chunk, a pause from one token to the next; bounds follow from the settings of a run, and
+a request's arrival to its first chunk, a pause from one token to the next; bounds follow from each run's settings, and
 the figures are of the runs that came nearest to theirs. Standard error has the spread over the seeds. Options:
 --minutes N, simulated; --seconds N, real; --seeds N, of the simulated.
 """

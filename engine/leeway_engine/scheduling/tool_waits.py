@@ -6,7 +6,6 @@ from itertools import count, takewhile
 
 from leeway_engine.scheduling.request import Request
 
-
 _FEW_STALE = 64
 _Entry = tuple[float, int, Request]
 
