@@ -294,7 +294,12 @@ class Scheduler:
         iteration, block_size = self.iterations, self.pool.block_size
         for request in decodes:
             request.last_scheduled = iteration
-            if request.computed == len(request.blocks) * block_size and request.state is State.DECODING:
+            computed = request.computed
+            if (
+                not computed % block_size
+                and computed == len(request.blocks) * block_size
+                and request.state is State.DECODING
+            ):
                 self._grow(plan, request)
         if plan.preempted or plan.rejected:
             decodes = [request for request in decodes if request.state is State.DECODING]

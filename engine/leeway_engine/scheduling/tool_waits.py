@@ -79,7 +79,8 @@ class ToolWaits:
         """
         if not self._until_s:
             return None
-        same = (other for key in request.keys for other in self._by_prompt.get(key, ()))
+        by_prompt = self._by_prompt
+        same = [other for key in request.keys if key in by_prompt for other in by_prompt[key]]
         shorter = [other for other in same if other.prompt_tokens < request.prompt_tokens]
         return max(shorter, key=lambda other: _common(other.keys, request.keys), default=None)
 
