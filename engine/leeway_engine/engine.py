@@ -248,9 +248,6 @@ class Engine:
         )
         events = [self._ended(request) for request in launched.plan.rejected]
         events += [self._event(token) for token in drawn]
-        if not self.has_work:
-            # All stopped: what was planned ahead holds nothing any more.
-            self._next = None
         self._observe(launched)
         return events
 
@@ -333,6 +330,9 @@ class Engine:
         self._recorder.ended(request)
         del self._generations[request]
         self._rows.leave(request)
+        if not self.has_work:
+            # What was planned ahead holds nothing any more, and knobs that come now are enforced at once.
+            self._next = None
 
     def _observe(self, launched: _Launched) -> None:
         plan, ended_s = launched.plan, self._clock()

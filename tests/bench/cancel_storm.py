@@ -1,7 +1,8 @@
 """What cancels leave behind: blocks, zombie iterations and wrong tokens, at each border of a request's life.
 
-In the engine a request is cancelled between two iterations or while one runs; at a real pod or its gateway, the client
-goes away. The model is tiny and in float64, so that whoever survives must say exactly what it says alone.
+In the engine, which plans ahead or does not, a request is cancelled between two iterations or while one runs; at a real
+pod or its gateway, the client goes away, and the pod's metrics tell what was launched. The model is tiny and in
+float64, so that whoever survives must say exactly what it says alone.
 Options: --cancels N, at each border.
 """
 
@@ -24,10 +25,11 @@ LOOSE = {"name": "loose", "ttftMs": 600_000, "itlMs": 600_000}
 
 def in_engine(folder: Path, cancels: int) -> Iterator[Tally]:
     questions = Questions(folder / "engine-model")
-    for border in BORDERS:
-        yield EngineStorm(questions, border, cancels).run()
-    for flight_border in FLIGHT_BORDERS:
-        yield LoopStorm(questions, flight_border, cancels).run()
+    for plan_ahead in (False, True):
+        for border in BORDERS:
+            yield EngineStorm(questions, border, cancels, plan_ahead=plan_ahead).run()
+        for flight_border in FLIGHT_BORDERS:
+            yield LoopStorm(questions, flight_border, cancels, plan_ahead=plan_ahead).run()
 
 
 def at_pod(folder: Path, cancels: int) -> Iterator[Tally]:

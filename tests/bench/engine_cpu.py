@@ -20,7 +20,7 @@ from statistics import median
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 import torch
-from cores import CoreWatch
+from cores import CoreWatch, refuse_if_taken
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.kernels.choice import choose_kernels
@@ -40,7 +40,6 @@ PAGE_SIZE = 256
 """Of transformers' continuous batching, its own default."""
 PAGES = REQUESTS * -(-(PROMPT[1] + OUTPUT[1]) // PAGE_SIZE)
 ANSWER_TIMEOUT_S = 600.0
-MOST_TAKEN_BY_OTHERS = 0.05
 COMPILER_PATIENCE_S = 120.0
 
 
@@ -146,8 +145,7 @@ def main() -> None:
         "ratio": round(median(ratios), 2),
         "ratio_spread": [round(min(ratios), 2), round(max(ratios), 2)],
     }
-    if max(taken) > MOST_TAKEN_BY_OTHERS:
-        sys.exit(f"void: other processes took up to {max(taken):.0%} of the cores; it would have said {figures}")
+    refuse_if_taken(max(taken), figures)
     print(json.dumps(figures))
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from cores import CoreWatch
+from cores import CoreWatch, refuse_if_taken
 from leeway_core.objective import Objective
 from leeway_core.pod_knobs import PodKnobs
 from leeway_core.policies import Growth, Policies, Protection, TokenCounters, Victim
@@ -210,8 +210,7 @@ def main() -> None:
         "rate_rps": round(rate, 2),
         **{name: round(total - before[name]) for name, total in totals(series).items()},
     }
-    if others > MOST_TAKEN_BY_OTHERS:
-        sys.exit(f"void: other processes took {others:.0%} of the cores; it would have said {json.dumps(figures)}")
+    refuse_if_taken(others, figures, MOST_TAKEN_BY_OTHERS)
     print(json.dumps(figures))
     sys.exit(figures["lost"] > 0 or figures["leaked_blocks"] > 0)
 

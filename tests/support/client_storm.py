@@ -21,6 +21,9 @@ REFUSED_PAUSE_S = (0.15, 0.5)
 IDLE_TIMEOUT_S = 60.0
 _CANCELLED = 'leeway_engine_requests_total{finish_reason="cancel"}'
 _LENGTH = 'leeway_engine_requests_total{finish_reason="length"}'
+_CANCELLED_TOKENS = "leeway_engine_cancelled_tokens_total"
+_CANCELLED_DECODING = 'leeway_engine_cancels_total{phase="decoding"}'
+_SCHEDULED = tuple(f'leeway_engine_scheduled_tokens_total{{phase="{phase}"}}' for phase in ("prefill", "decode"))
 _HELD = (
     "leeway_engine_running_requests",
     "leeway_engine_waiting_requests",
@@ -127,6 +130,8 @@ class ClientStorm:
         self._pod = pod
         self._front = front
         self._most_requests = most_requests
+        self._survivors_scheduled = 0
+        """Tokens that iterations computed for those that ended by themselves."""
 
     def run(self, border: ClientBorder, cancels: int) -> Tally:
         """Let so many clients leave in one way."""
@@ -136,9 +141,10 @@ class ClientStorm:
         tally = Tally(border.name, cancels)
         draw = random.Random(border.name)
         url = self._front.url if border.gateway else self._pod.url
-        before = await self._metrics()
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as session:
             alone = [await self._text(session, prompt) for prompt in PROMPTS]
+            before = await self._when_idle()
+            self._survivors_scheduled = 0
             async with self._filled(session) if border.full else _nothing():
                 for _ in range(0, cancels, AT_A_TIME):
                     doomed = [border.leave(session, url, draw) for _ in range(AT_A_TIME)]
@@ -154,16 +160,33 @@ class ClientStorm:
         gone = after[_CANCELLED] - before[_CANCELLED] - (self._most_requests if border.full else 0)
         if border.reaches_engine is not None and gone != border.reaches_engine * tally.cancels:
             tally.faults.append(f"{gone:.0f} of {tally.cancels} cancels counted")
-        if after[_LENGTH] - before[_LENGTH] != tally.survivors + len(PROMPTS):
+        if after[_LENGTH] - before[_LENGTH] != tally.survivors:
             tally.faults.append("other answers were counted than those that ended")
+        zombies = self._zombie_tokens(before, after)
+        tally.zombie_steps_max = max(0, zombies)
+        if zombies < 0:
+            tally.faults.append(f"{-zombies} tokens were counted that no iteration computed")
         return tally
+
+    def _zombie_tokens(self, before: dict[str, float], after: dict[str, float]) -> int:
+        """Tokens that iterations computed beyond those of the survivors and of the others up to their cancels.
+
+        Of all requests together, so none was launched more often after the scheduler had heard of its end. An answer's
+        first token comes with its prefill. Nobody is preempted here, so that comes once.
+        """
+        gained = {series: after[series] - before[series] for series in after if series in before}
+        cancelled = gained[_CANCELLED_TOKENS] - gained[_CANCELLED_DECODING]
+        return round(sum(gained[series] for series in _SCHEDULED) - cancelled) - self._survivors_scheduled
 
     async def _text(self, session: aiohttp.ClientSession, prompt: str) -> str:
         body = _body(prompt, SURVIVOR_TOKENS, stream=False)
         async with session.post(f"{self._pod.url}/v1/completions", json=body) as response:
             answer = await response.json()
             assert response.status == 200, answer
-            assert answer["usage"]["completion_tokens"] == SURVIVOR_TOKENS
+            usage = answer["usage"]
+            assert usage["completion_tokens"] == SURVIVOR_TOKENS
+            found = usage["prompt_tokens_details"]["cached_tokens"]
+            self._survivors_scheduled += usage["prompt_tokens"] - found + SURVIVOR_TOKENS - 1
             return str(answer["choices"][0]["text"])
 
     @asynccontextmanager

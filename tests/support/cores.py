@@ -1,8 +1,19 @@
 """How much of the cores other processes take, by which a measurement knows that it is void."""
 
+import json
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+MOST_TAKEN_BY_OTHERS = 0.05
+
+
+def refuse_if_taken(others_share: float, figures: Mapping[str, object], most: float = MOST_TAKEN_BY_OTHERS) -> None:
+    """Exit with an error, and without figures on standard output, if others took more of the cores than that share."""
+    if others_share > most:
+        said = json.dumps(figures)
+        sys.exit(f"void: other processes took {others_share:.0%} of the cores; it would have said {said}")
 
 
 class CoreWatch:

@@ -11,7 +11,7 @@ from cancel_tally import Tally
 from leaks import leaks
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_engine.engine import Engine, EngineOptions
-from leeway_engine.messages import GenerationRequest, Sampling
+from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.weights import load_decoder
 from leeway_engine.runner import Flight
@@ -22,7 +22,7 @@ from serving import tiny_model
 BLOCK_SIZE = 8
 LENGTHS = (3, 8, 17, 24, 31, 40)
 OUTPUT = (2, 24)
-ALIVE, DOOMED_SHARE = 8, 0.7
+ALIVE, DOOMED_SHARE, IN_FLIGHT_SHARE = 8, 0.7, 0.4
 MOST_REQUESTS = 200
 """For each cancel, until one comes to the border."""
 GREEDY = Sampling(temperature=0)
@@ -42,12 +42,13 @@ class Questions:
         distinct = {token for answer in self.answers for token in answer}
         assert len(distinct) >= 8, f"the model says too little to tell right from wrong: {distinct}"
 
-    def engine(self, **options: int) -> Engine:
+    def engine(self, *, plan_ahead: bool = False, **options: int) -> Engine:
         """Make an engine on whose clock no time passes, so that moving blocks is never slower than computing them."""
         limits = {"token_budget": 32, "chunk_size": 32, "running_sequences": 6}
         knobs = PodKnobs(generation=1, **{name: options.pop(name, limit) for name, limit in limits.items()})
         settings = {"kv_blocks": 64, "block_size": BLOCK_SIZE, **options}
-        return Engine(self.decoder, EngineOptions(knobs=knobs, ceilings=Ceilings(**limits), **settings), lambda: 0.0)
+        made = EngineOptions(knobs=knobs, ceilings=Ceilings(**limits), plan_ahead=plan_ahead, **settings)
+        return Engine(self.decoder, made, lambda: 0.0)
 
     def _alone(self, prompt: Sequence[int]) -> list[int]:
         engine = self.engine()
@@ -109,17 +110,27 @@ BORDERS = (
 )
 
 
-class EngineStorm:
-    """Keeps an engine full of requests, most of which are cancelled at one border."""
+def label(border: str, *, plan_ahead: bool) -> str:
+    """Name of a border in an engine that plans ahead or does not."""
+    return f"{border}, planned ahead" if plan_ahead else border
 
-    def __init__(self, questions: Questions, border: Border, cancels: int) -> None:
+
+class EngineStorm:
+    """Keeps an engine full of requests, most of which are cancelled at one border.
+
+    Where the engine plans ahead, cancels also come while an iteration runs, before and after the next is planned.
+    """
+
+    def __init__(self, questions: Questions, border: Border, cancels: int, *, plan_ahead: bool = False) -> None:
         """Begin with an engine of its own."""
+        self._plan_ahead = plan_ahead
         self._questions = questions
         self._border = border
         self._cancels = cancels
-        self._engine = questions.engine(**border.options)
+        self._engine = questions.engine(plan_ahead=plan_ahead, **border.options)
         self._watch = ZombieWatch(self._engine)
-        self._draw = random.Random(border.name)
+        self._tally = Tally(label(border.name, plan_ahead=plan_ahead))
+        self._draw = random.Random(self._tally.border)
         self._asked: dict[str, tuple[int, int]] = {}
         """Prompt and output length of each request."""
         self._doomed: set[str] = set()
@@ -127,7 +138,6 @@ class EngineStorm:
         """Of those that go on."""
         self._bills: list[tuple[Request, float]] = []
         """What the tenant of each cancelled request owed when it was cancelled."""
-        self._tally = Tally(border.name)
 
     def run(self) -> Tally:
         """Cancel so many, let the others end, and look at what is left."""
@@ -136,7 +146,7 @@ class EngineStorm:
                 assert len(self._asked) < MOST_REQUESTS * self._cancels, f"too few requests come {self._border.name}"
                 self._fill()
             self._cancel()
-            for event in self._engine.step():
+            for event in self._step():
                 self._hear(event.request_id, event.token_ids, ended=event.finish_reason is not None)
         self._tally.faults += [
             f"{request.request_id}: its tenant paid after the cancel"
@@ -146,6 +156,23 @@ class EngineStorm:
         self._tally.leaked_blocks = leaks(self._engine)
         self._tally.zombie_steps_max = max(self._watch.steps.values(), default=0)
         return self._tally
+
+    def _step(self) -> list[TokenEvent]:
+        engine = self._engine
+        if not self._plan_ahead:
+            return engine.step()
+        if engine._next is None:
+            engine.plan()
+        engine.launch()
+        self._cancel_some()
+        engine.plan()
+        self._cancel_some()
+        return engine.collect()
+
+    def _cancel_some(self) -> None:
+        """Leave as many to be cancelled at the moments to come."""
+        if self._draw.random() < IN_FLIGHT_SHARE:
+            self._cancel()
 
     def _fill(self) -> None:
         while len(self._answers) < ALIVE:
@@ -163,7 +190,10 @@ class EngineStorm:
     def _cancel(self) -> None:
         scheduler = self._engine._scheduler
         for name in [name for name in self._answers if name in self._doomed]:
-            request = scheduler.running.get(name) or scheduler.waiting[name]
+            request = scheduler.running.get(name) or scheduler.waiting.get(name)
+            if request is None:
+                assert self._plan_ahead, f"{name} ended unheard"
+                continue  # its last token is in flight
             if self._tally.cancels < self._cancels and self._border.reached(request, scheduler.iterations):
                 self._engine.cancel(name)
                 self._engine.cancel(name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from cancel_tally import Tally
-from engine_storm import ALIVE, DOOMED_SHARE, GREEDY, OUTPUT, Questions, ZombieWatch
+from engine_storm import ALIVE, DOOMED_SHARE, GREEDY, OUTPUT, Questions, ZombieWatch, label
 from leaks import leaks
 from leeway_engine.messages import GenerationRequest, TokenEvent
 from leeway_engine.scheduling.plan import Plan
@@ -58,14 +58,15 @@ class _Call:
 class LoopStorm:
     """Plays the API process to a loop in a thread of its own."""
 
-    def __init__(self, questions: Questions, border: FlightBorder, cancels: int) -> None:
+    def __init__(self, questions: Questions, border: FlightBorder, cancels: int, *, plan_ahead: bool = False) -> None:
         """Begin with an engine of its own."""
         self._questions = questions
         self._border = border
         self._cancels = cancels
-        self._engine = questions.engine(chunk_size=border.chunk_size)
+        self._engine = questions.engine(plan_ahead=plan_ahead, chunk_size=border.chunk_size)
         self._watch = ZombieWatch(self._engine, self._hold)
-        self._draw = random.Random(border.name)
+        self._tally = Tally(label(border.name, plan_ahead=plan_ahead))
+        self._draw = random.Random(self._tally.border)
         self._sock, self._theirs = socket.socketpair()
         self._incoming = b""
         self._calls: dict[str, _Call] = {}
@@ -74,7 +75,6 @@ class LoopStorm:
         """For each iteration that waits, the requests to cancel and how many tokens they have."""
         self._go_on = threading.Semaphore(0)
         self._idle = False
-        self._tally = Tally(border.name)
 
     def run(self) -> Tally:
         """Cancel so many, let the others end, and look at what is left."""

@@ -1,5 +1,7 @@
 """The published run of two clients by which virtual token counters are judged (Sheng et al.)."""
 
+import random
+
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_core.policies import FirstCome, Growth, Policies, TokenCounters
 from leeway_engine.scheduling.blocks import BlockPool
@@ -11,24 +13,28 @@ INPUT_WEIGHT, OUTPUT_WEIGHT = 1, 2
 TWO_CLIENT_BOUND = 2 * max(INPUT_WEIGHT * TOKENS, OUTPUT_WEIGHT * POOL_TOKENS)
 
 
-def two_client_gaps(ranking: TokenCounters | FirstCome, seconds: float) -> list[float]:
+def two_client_gaps(ranking: TokenCounters | FirstCome, seconds: float, seed: int | None = None) -> list[float]:
     """Difference between what the two were served, in weighted tokens, after each iteration.
 
     Both send 256 prompt tokens for 256 output tokens. Iterations take so long that about 140 requests a minute are
-    served, as in the published run: half of that is less than either client sends, so both are backlogged.
+    served, as in the published run: half of that is less than either client sends, so both are backlogged. With a seed,
+    each request comes at any time of the interval at whose beginning it would come without.
     """
+    draw = None if seed is None else random.Random(seed)
     policies = Policies(ranking=ranking, growth=Growth(reserve="all"))
     knobs = PodKnobs(generation=1, token_budget=4096, chunk_size=4096, running_sequences=64, policies=policies)
     ceilings = Ceilings(token_budget=4096, chunk_size=4096, running_sequences=64)
     scheduler = Scheduler(BlockPool(POOL_TOKENS // BLOCK_SIZE, BLOCK_SIZE), knobs, ceilings)
     served = dict.fromkeys(REQUESTS_PER_MINUTE, 0)
     came = dict.fromkeys(REQUESTS_PER_MINUTE, 0)
+    late = {tenant: draw.random() if draw else 0.0 for tenant in REQUESTS_PER_MINUTE}
     gaps = []
     now_s = 0.0
     while now_s < seconds:
         for tenant, per_minute in REQUESTS_PER_MINUTE.items():
-            while came[tenant] * 60 <= now_s * per_minute:
+            while (came[tenant] + late[tenant]) * 60 <= now_s * per_minute:
                 came[tenant] += 1
+                late[tenant] = draw.random() if draw else 0.0
                 scheduler.add(f"{tenant} {came[tenant]}", TOKENS, TOKENS, arrival_s=now_s, tenant=tenant)
         plan = scheduler.plan(now_s)
         for request in plan.admitted:

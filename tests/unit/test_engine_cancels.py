@@ -21,13 +21,15 @@ def check(tally: Tally) -> None:
     assert tally.zombie_steps_max <= 1
 
 
+@pytest.mark.parametrize("plan_ahead", [False, True])
 @pytest.mark.parametrize("border", BORDERS, ids=lambda border: border.name)
-def test_a_request_cancelled_between_two_iterations_is_gone(questions: Questions, border: Border) -> None:
-    check(EngineStorm(questions, border, CANCELS).run())
+def test_a_request_cancelled_at_any_time_is_gone(questions: Questions, border: Border, plan_ahead: bool) -> None:
+    check(EngineStorm(questions, border, CANCELS, plan_ahead=plan_ahead).run())
 
 
+@pytest.mark.parametrize("plan_ahead", [False, True])
 @pytest.mark.parametrize("border", FLIGHT_BORDERS, ids=lambda border: border.name)
 def test_a_request_cancelled_while_an_iteration_runs_is_gone_after_it(
-    questions: Questions, border: FlightBorder
+    questions: Questions, border: FlightBorder, plan_ahead: bool
 ) -> None:
-    check(LoopStorm(questions, border, CANCELS).run())
+    check(LoopStorm(questions, border, CANCELS, plan_ahead=plan_ahead).run())

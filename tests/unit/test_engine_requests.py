@@ -1,5 +1,6 @@
 """What a caller of the engine relies on: events, refusals, cancels, knobs, readings and seeds."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -158,6 +159,27 @@ def test_planned_ahead_no_request_runs_on_after_its_stop_token(engine: Engine, a
         assert tokens(events["b"]) == full
         assert ahead.stats().decode_tokens - ran == len(events["a"]) + len(events["b"]) - 2
         assert ahead.stats().kv_blocks_free == 12
+
+
+@pytest.mark.parametrize("way", [Engine.cancel, Engine.stop])
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_where_all_are_dropped_the_plan_made_ahead_is_too(
+    ahead: Engine, way: Callable[[Engine, str], None], in_flight: bool
+) -> None:
+    ahead.add(request("a", max_tokens=20))
+    ahead.step()
+    if in_flight:
+        ahead.launch()
+        ahead.plan()
+    way(ahead, "a")
+    assert ahead.set_knobs(KNOBS.model_copy(update={"generation": 2})).enforced.generation == 2
+    ahead.add(request("b"))
+    events = ahead.collect() if in_flight else []
+    events += ahead.step()
+    assert ahead.stats().last.knobs_generation == 2
+    assert [event.request_id for event in events] == ["b"]
+    assert len(drain(ahead)["b"]) == 5
+    assert ahead.stats().kv_blocks_free == 12
 
 
 def test_where_all_stop_the_plan_made_ahead_is_dropped_and_the_engine_is_idle(engine: Engine, ahead: Engine) -> None:

@@ -1,11 +1,14 @@
 """What waits for a tool keeps its KV until what goes on from it is there, its time is over, or others need it."""
 
+import random
+
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_core.policies import Growth, Policies
 from leeway_engine.scheduling.block_keys import KeySpace
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.request import FinishReason, Request, State
 from leeway_engine.scheduling.scheduler import Scheduler
+from leeway_engine.scheduling.tool_waits import ToolWaits
 
 SIZE = 4
 CEILINGS = Ceilings(token_budget=256, chunk_size=256, running_sequences=8)
@@ -189,3 +192,36 @@ def test_a_request_without_keys_keeps_nothing() -> None:
     request = pod.scheduler.add("no keys", 16, 2, tool_wait_s=30.0)
     pod.drain()
     assert (request.state, pod.scheduler.pool.free) == (State.FINISHED, 16)
+
+
+def test_of_many_that_begin_end_and_are_renewed_the_times_costs_and_blocks_are_those_of_a_look_at_all() -> None:
+    draw, waits = random.Random(1), ToolWaits(SIZE)
+    until_s: dict[Request, float] = {}
+    for number in range(4000):
+        now_s = number / 10
+        if draw.random() < 0.6:
+            length = draw.randrange(8, 40)
+            keys = [f"{number} {place}".encode() for place in range(length // SIZE)]
+            request = Request(str(number), length, 1, number, tool_wait_s=draw.choice((1.0, 30.0, 300.0)), keys=keys)
+            request.computed, request.blocks = length, list(range(length // SIZE))
+            waits.begin(request, now_s)
+            until_s[request] = now_s + request.tool_wait_s
+        known = draw.choice([None, *list(until_s)[-20:]])
+        follow_up = known and Request("goes on", known.prompt_tokens + 1, 1, number, keys=known.keys)
+        if follow_up and known and draw.random() < 0.5:
+            waits.renew(follow_up, now_s)
+            until_s[known] = max(until_s[known], now_s + known.tool_wait_s)
+        over = {request for request, end_s in until_s.items() if end_s <= now_s}
+        assert set(waits.over(now_s)) == over
+        first = min(until_s.keys() - over, key=lambda one: (one is known, one.computed, one.order), default=None)
+        for request in over:
+            waits.end(request)
+            del until_s[request]
+        assert waits.cheapest(None if known in over else follow_up) is first or known in over
+        if first and draw.random() < 0.3:
+            waits.end(first)
+            del until_s[first]
+        assert (len(waits), list(waits)) == (len(until_s), list(until_s))
+        assert waits.blocks == sum(len(request.blocks) for request in until_s)
+        assert waits.next_end_s == min(until_s.values(), default=None)
+    assert max(len(waits._ends), len(waits._costs)) < 2 * len(waits) + 100, "what has ended is let go of"

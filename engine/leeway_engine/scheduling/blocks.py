@@ -37,13 +37,17 @@ class BlockPool:
 
     def take(self, count: int) -> list[int]:
         """Take blocks for a single holder; asking for more than are free is a bug of the scheduler."""
-        if count > self.free:
+        empty = self._empty
+        lacking = count - len(empty)
+        if lacking > len(self._cached):
             raise AssertionError(f"{count} KV blocks asked for, {self.free} free")
-        kept = max(0, len(self._empty) - count)
-        taken = self._empty[kept:]
-        del self._empty[kept:]
-        while len(taken) < count:
-            taken.append(self._evict())
+        if lacking > 0:
+            taken = [*empty, *[self._evict() for _ in range(lacking)]]
+            empty.clear()
+        else:
+            kept = -lacking
+            taken = empty[kept:]
+            del empty[kept:]
         for block in taken:
             self._holders[block] = 1
         return taken

@@ -2,8 +2,8 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
-from heapq import nsmallest
 from math import inf
+from operator import attrgetter
 
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 
@@ -25,6 +25,8 @@ from leeway_engine.scheduling.swap_cost import SwapCost
 from leeway_engine.scheduling.tenants import Tenants
 from leeway_engine.scheduling.tool_waits import ToolWaits
 from leeway_engine.scheduling.wait_queue import WaitQueue, spare_earliest
+
+_ORDER, _LAST_SCHEDULED = attrgetter("order"), attrgetter("last_scheduled")
 
 
 class Scheduler:
@@ -286,11 +288,18 @@ class Scheduler:
         slots = self._decode_slots(len(decodes))
         take_turns = len(decodes) > slots
         if take_turns:
-            decodes = nsmallest(slots, decodes, key=lambda request: (request.last_scheduled, request.order))
+            decodes.sort(key=_ORDER)
+            decodes.sort(key=_LAST_SCHEDULED)
+            del decodes[slots:]
         iteration, block_size = self.iterations, self.pool.block_size
         for request in decodes:
             request.last_scheduled = iteration
-            if request.computed == len(request.blocks) * block_size and request.state is State.DECODING:
+            computed = request.computed
+            if (
+                not computed % block_size
+                and computed == len(request.blocks) * block_size
+                and request.state is State.DECODING
+            ):
                 self._grow(plan, request)
         if plan.preempted or plan.rejected:
             decodes = [request for request in decodes if request.state is State.DECODING]

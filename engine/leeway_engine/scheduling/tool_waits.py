@@ -1,19 +1,34 @@
 """Ended requests that keep their KV for the request that goes on from them, as after the call of a tool."""
 
 from collections.abc import Iterator
-from itertools import takewhile
+from heapq import heapify, heappop, heappush
+from itertools import count, takewhile
 
 from leeway_engine.scheduling.request import Request
 
+_FEW_STALE = 64
+_Entry = tuple[float, int, Request]
+
 
 class ToolWaits:
-    """Who waits, until when, and who goes on from whom. What they hold is the scheduler's to take back."""
+    """Who waits, until when, and who goes on from whom. What they hold is the scheduler's to take back.
+
+    However many wait, a plan takes time only for those whose wait ends and those that give way.
+    """
 
     def __init__(self, block_size: int) -> None:
         """Nobody waits at first."""
         self._block_size = block_size
+        self.blocks = 0
+        """KV blocks that they hold, where each is counted once for every holder."""
         self._until_s: dict[Request, float] = {}
         self._by_prompt: dict[bytes, list[Request]] = {}
+        # Heaps in which what has ended stays, stale, until it comes to the top.
+        self._ends: list[_Entry] = []
+        """By a time that is never later than that in `_until_s`."""
+        self._costs: list[_Entry] = []
+        """By the tokens to compute again."""
+        self._serial = count()
 
     def __len__(self) -> int:
         """How many wait."""
@@ -24,23 +39,33 @@ class ToolWaits:
         return iter(self._until_s)
 
     @property
-    def blocks(self) -> int:
-        """KV blocks that they hold, where each is counted once for every holder."""
-        return sum(len(request.blocks) for request in self._until_s)
-
-    @property
     def next_end_s(self) -> float | None:
         """When the first wait ends; None if nobody waits."""
-        return min(self._until_s.values(), default=None)
+        ends = self._ends
+        while ends:
+            end_s, _, request = ends[0]
+            until_s = self._until_s.get(request)
+            if until_s == end_s:
+                return end_s
+            heappop(ends)
+            if until_s is not None:
+                heappush(ends, (until_s, next(self._serial), request))
+        return None
 
     def begin(self, request: Request, now_s: float) -> None:
         """Let a request, which holds blocks with keys, wait for as long as it asked for."""
         self._until_s[request] = now_s + request.tool_wait_s
         self._by_prompt.setdefault(self._prompt_key(request), []).append(request)
+        self.blocks += len(request.blocks)
+        heappush(self._ends, (self._until_s[request], next(self._serial), request))
+        heappush(self._costs, (request.computed, next(self._serial), request))
+        if max(len(self._ends), len(self._costs)) > 2 * len(self._until_s) + _FEW_STALE:
+            self._tidy()
 
     def end(self, request: Request) -> None:
-        """Wait no more."""
+        """Wait no more; it must still hold its blocks."""
         del self._until_s[request]
+        self.blocks -= len(request.blocks)
         key = self._prompt_key(request)
         self._by_prompt[key].remove(request)
         if not self._by_prompt[key]:
@@ -54,7 +79,8 @@ class ToolWaits:
         """
         if not self._until_s:
             return None
-        same = (other for key in request.keys for other in self._by_prompt.get(key, ()))
+        by_prompt = self._by_prompt
+        same = [other for key in request.keys if key in by_prompt for other in by_prompt[key]]
         shorter = [other for other in same if other.prompt_tokens < request.prompt_tokens]
         return max(shorter, key=lambda other: _common(other.keys, request.keys), default=None)
 
@@ -64,8 +90,11 @@ class ToolWaits:
             self._until_s[other] = max(self._until_s[other], now_s + other.tool_wait_s)
 
     def over(self, now_s: float) -> list[Request]:
-        """Those that have waited for as long as they asked for."""
-        return [request for request, until_s in self._until_s.items() if until_s <= now_s]
+        """Take out the times of those that have waited for as long as they asked for; they must end now."""
+        over = []
+        while (end_s := self.next_end_s) is not None and end_s <= now_s:
+            over.append(heappop(self._ends)[2])
+        return over
 
     def cheapest(self, for_whom: Request | None) -> Request | None:
         """Return who is to give its blocks up first: the one with the fewest tokens to compute again.
@@ -73,7 +102,22 @@ class ToolWaits:
         So no more is lost than must be. The one that `for_whom` goes on from is the last.
         """
         own = self.before(for_whom) if for_whom else None
-        return min(self._until_s, key=lambda request: (request is own, request.computed), default=None)
+        costs, own_entry = self._costs, None
+        while costs and ((request := costs[0][2]) is own or request not in self._until_s):
+            entry = heappop(costs)
+            if request is own:
+                own_entry = entry
+        cheapest = costs[0][2] if costs else own
+        if own_entry is not None:
+            heappush(costs, own_entry)
+        return cheapest
+
+    def _tidy(self) -> None:
+        """Leave only those that wait in the heaps."""
+        self._ends = [(until_s, next(self._serial), request) for request, until_s in self._until_s.items()]
+        self._costs = [(request.computed, next(self._serial), request) for request in self._until_s]
+        heapify(self._ends)
+        heapify(self._costs)
 
     def _prompt_key(self, request: Request) -> bytes:
         """Key of the last full block of its prompt, or of its first block if its prompt fills none."""
