@@ -101,14 +101,20 @@ def _start(case: Case, candidate: Knobs, number: int | None, seen: Window, evide
 
 
 def _close(case: Case, seen: Window, evidence: Evidence) -> Answer:
-    """Confirm at the end of a search that the starting knobs are beaten; then rest."""
-    starting = case.snapshot.starting
-    if case.state.confirmed or same(case.record.incumbent, starting) or case.snapshot.mode != "Auto":
-        until_s = case.now_s + REST_WINDOWS * case.snapshot.window_s
-        message = f"Nothing better than {_words(case, case.record.incumbent)} is in reach: the search rests"
-        case = case.with_state(rest_until_s=until_s, failures=0, tried=())
-        return case.answer("Hold", "SearchOver", message, evidence=evidence)
-    return _start(case, case.push(starting), None, seen, evidence)
+    """Confirm at the end of a search that the starting knobs are beaten; then rest.
+
+    After a breach the starting knobs may be too far away: they wait until trials have proved safe again.
+    """
+    starting, incumbent, cap = case.snapshot.starting, case.record.incumbent, case.state.radius
+    settled = case.state.confirmed or same(incumbent, starting) or case.snapshot.mode != "Auto"
+    if not settled and case.space.boldness(case.space.point(starting), incumbent) <= cap:
+        return _start(case, case.push(starting), None, seen, evidence.model_copy(update={"boldness_cap": cap}))
+    message = f"Nothing better than {_words(case, incumbent)} is in reach: the search rests"
+    if not settled:
+        message = f"{message}; the starting knobs are further away than may be tried after a breach"
+    until_s = case.now_s + REST_WINDOWS * case.snapshot.window_s
+    case = case.with_state(rest_until_s=until_s, failures=0, tried=())
+    return case.answer("Hold", "SearchOver", message, evidence=evidence)
 
 
 def _words(case: Case, knobs: Knobs) -> str:

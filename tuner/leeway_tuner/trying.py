@@ -28,15 +28,14 @@ def _watch(case: Case, trial: Trial) -> Answer:
     if now is not None and seen is not None:
         objective = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
         if objective is not None:
-            message = f"Objective {objective} is missed and fares worse than under the incumbent, beyond chance"
             ledger = case.state.ledger.with_window(now, case.now_s, instead_of=trial.incumbent_seen)
             gain = score(seen, trial.incumbent_seen).mean
-            return _breached(case.with_state(ledger=ledger), trial, gain, evidence, reason="Breach", message=message)
+            return _breached(case.with_state(ledger=ledger), trial, gain, evidence, objective)
     if case.full_window is None or now is None:
         if now is None and case.now_s - case.record.settled_at_s > 2 * case.snapshot.window_s:
             message = "Under the candidate hardly any request ends"
             gain = -trial.incumbent_seen.total.share
-            return _breached(case, trial, gain, evidence, reason="Starved", message=message)
+            return _harmful(case, trial, gain, evidence, reason="Starved", message=message)
         if case.overdue:
             return _void(case, evidence)
         return case.answer("Hold", "MeasuringCandidate", "The candidate is measured", evidence=evidence)
@@ -63,9 +62,11 @@ def _compare(case: Case, trial: Trial) -> Answer:
     case = case.with_state(trial=trial, ledger=case.state.ledger.with_window(now, case.now_s))
     found, evidence = score(seen, trial.incumbent_seen), _evidence(trial, seen)
     worse = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
-    if found.low() > 0 and worse is None:
+    if worse is not None:
+        return _breached(case, trial, found.mean, evidence, worse)
+    if found.low() > 0:
         return _won(case, trial, found, evidence)
-    if worse is not None or trial.pairs >= MOST_PAIRS or _is_hopeless(trial, found):
+    if trial.pairs >= MOST_PAIRS or _is_hopeless(trial, found):
         return _lost(case, trial, found)
     overspent = case.state.ledger.overspent(case.snapshot.objectives, case.snapshot.exploration_budget_percent)
     if overspent is not None:
@@ -113,16 +114,22 @@ def _lost(case: Case, trial: Trial, found: Difference) -> Answer:
     return case.answer("RollBack", "NotBetter", message, record=case.back(), evidence=evidence)
 
 
-def _breached(case: Case, trial: Trial, gain: float, evidence: Evidence, *, reason: str, message: str) -> Answer:
-    """Go back at once; what comes next must be less bold, but for the smallest step that there is."""
+def _breached(case: Case, trial: Trial, gain: float, evidence: Evidence, objective: str) -> Answer:
+    message = f"Objective {objective} is missed and fares worse than under the incumbent, beyond chance"
+    return _harmful(case, trial, gain, evidence, reason="Breach", message=message)
+
+
+def _harmful(case: Case, trial: Trial, gain: float, evidence: Evidence, *, reason: str, message: str) -> Answer:
+    """Keep the incumbent; what comes next must be less bold, but for the smallest step that there is."""
+    smallest = case.space.smallest_step(case.record.incumbent)
+    radius = min(trial.boldness, max(_SHRINK * trial.boldness, smallest))
     if trial.number is None:
-        case = case.ended(trial, gain, confirmed=True)
+        case = case.ended(trial, gain, confirmed=True, radius=radius)
         message = f"The incumbent beats the starting knobs. {message}"
     else:
-        smallest = case.space.smallest_step(case.record.incumbent)
-        radius = min(trial.boldness, max(_SHRINK * trial.boldness, smallest))
         case = case.ended(trial, gain, failures=case.state.failures + 1, radius=radius)
-    return case.answer("RollBack", reason, f"{message}: the incumbent is back", record=case.back(), evidence=evidence)
+    message = f"{message}: the incumbent is in force"
+    return case.answer("RollBack", reason, message, record=case.back(), evidence=evidence)
 
 
 def _void(case: Case, evidence: Evidence) -> Answer:
