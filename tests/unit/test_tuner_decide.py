@@ -12,7 +12,7 @@ from leeway_core.knobs import Knobs
 from leeway_core.ranges import KnobRanges, Range
 from leeway_core.reading import Error, Idle, Missing, Reading, Stale, TooFewSamples, Value, is_lost
 from leeway_core.record import Record
-from leeway_core.snapshot import PodSeen, Snapshot, Telemetry
+from leeway_core.snapshot import PodSeen, Readings, Snapshot, Telemetry
 from leeway_tuner.beginning import PATIENCE_TRIALS
 from leeway_tuner.case import MINIMUM_REQUESTS, same
 from leeway_tuner.decide import decide, study_key
@@ -71,6 +71,15 @@ def trades(draw: st.DrawFn, now_s: float, trying: bool) -> Telemetry:
 
 @st.composite
 def telemetries(draw: st.DrawFn, now_s: float, trying: bool) -> Telemetry:
+    telemetry = draw(settled(now_s, trying))
+    if not trying or draw(st.booleans()):
+        return telemetry
+    readings = {name: getattr(draw(settled(now_s, trying)), name) for name in Readings.model_fields}
+    return telemetry.model_copy(update={"unsettled": Readings(**readings)})
+
+
+@st.composite
+def settled(draw: st.DrawFn, now_s: float, trying: bool) -> Telemetry:
     if draw(st.booleans()):
         return draw(trades(now_s, trying))
     some = values if draw(st.integers(0, 19)) else readings
@@ -204,18 +213,22 @@ class Breaches:
             assert boldness <= decision.evidence.boldness_cap
             self.incumbent, self.candidate, self.bound = measured, None, math.inf
             return
-        if snapshot.record.candidate is None or measured is None or not _is_judged(snapshot, state):
+        if snapshot.record.candidate is None or not _is_judged(snapshot, state):
             return
-        whole = measured.span_s >= 0.98 * snapshot.window_s and measured.total.ended >= MINIMUM_REQUESTS
-        candidate = measured.plus(self.candidate) if trying else self.candidate
-        incumbent = measured.plus(self.incumbent) if whole and not trying else self.incumbent
+        seen, incumbent = [self.candidate], self.incumbent
+        if trying:
+            unsettled = snapshot.telemetry.unsettled
+            windows = measured, Window.of(unsettled) if unsettled else None
+            seen = [each.plus(self.candidate) if each else None for each in windows]
+        elif measured and measured.span_s >= 0.98 * snapshot.window_s and measured.total.ended >= MINIMUM_REQUESTS:
+            incumbent = measured.plus(incumbent)
         assert incumbent is not None
-        if candidate is not None and breach(candidate, incumbent, snapshot.objectives):
+        if any(each and breach(each, incumbent, snapshot.objectives) for each in seen):
             assert decision.action == "RollBack"
             assert not going_on
             self.bound = self._boldness(snapshot, snapshot.record)
         if decision.reason == "Compare":
-            self.incumbent, self.candidate = incumbent, candidate
+            self.incumbent, self.candidate = incumbent, seen[0]
 
     def _boldness(self, snapshot: Snapshot, record: Record) -> float:
         assert record.candidate is not None
@@ -280,7 +293,7 @@ def test_a_breach_that_only_the_incumbents_window_proves_makes_what_comes_next_l
     plant, state = plant_in_trial()
     assert state.trial is not None
     boldness = state.trial.boldness
-    decision, state = go_on(plant, state, 0.8, chat=0.9, documents=0.8)
+    decision, state = go_on(plant, state, 0.8, chat=0.9, documents=0.6)
     assert (decision.action, decision.reason) == ("RollBack", "Compare")
     decision, state = go_on(plant, state, 0.3, chat=0.0, documents=1.0)
     assert (decision.action, decision.reason) == ("RollBack", "Breach")

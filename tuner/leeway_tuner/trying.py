@@ -22,15 +22,11 @@ def go_on(case: Case, trial: Trial) -> Answer:
 
 def _watch(case: Case, trial: Trial) -> Answer:
     """The candidate is in force: back at once if it does harm, else back when its window is full."""
+    if found := _breach_by_now(case, trial):
+        return found
     now = case.window
     seen = now.plus(trial.candidate_seen) if now else trial.candidate_seen
     evidence = _evidence(trial, seen)
-    if now is not None and seen is not None:
-        objective = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
-        if objective is not None:
-            ledger = case.state.ledger.with_window(now, case.now_s, instead_of=trial.incumbent_seen)
-            gain = score(seen, trial.incumbent_seen).mean
-            return _breached(case.with_state(ledger=ledger), trial, gain, evidence, objective)
     if case.full_window is None or now is None:
         if now is None and case.now_s - case.record.settled_at_s > 2 * case.snapshot.window_s:
             message = "Under the candidate hardly any request ends"
@@ -51,6 +47,22 @@ def _watch(case: Case, trial: Trial) -> Answer:
     return case.answer("RollBack", "Compare", message, record=record, evidence=_evidence(trial, seen))
 
 
+def _breach_by_now(case: Case, trial: Trial) -> Answer | None:
+    """Look for a breach in what has settled, and in all since the push, which shows it up to a settling time sooner.
+
+    Which requests began under the candidate no counter tells. Those that began before fare as the incumbent's do: they
+    can hide a breach for a while, and make none. Scores they would draw towards 0, so these are of what has settled.
+    """
+    for measured in filter(None, (case.window, case.unsettled_window)):
+        seen = measured.plus(trial.candidate_seen)
+        objective = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
+        if objective is not None:
+            ledger = case.state.ledger.with_window(measured, case.now_s, instead_of=trial.incumbent_seen)
+            gain = score(seen, trial.incumbent_seen).mean
+            return _breached(case.with_state(ledger=ledger), trial, gain, _evidence(trial, seen), objective)
+    return None
+
+
 def _compare(case: Case, trial: Trial) -> Answer:
     """The incumbent is in force again: when its window is full, decide or go round once more."""
     now, seen = case.full_window, trial.candidate_seen
@@ -66,10 +78,8 @@ def _compare(case: Case, trial: Trial) -> Answer:
         return _breached(case, trial, found.mean, evidence, worse)
     if found.low() > 0:
         return _won(case, trial, found, evidence)
-    if trial.pairs >= MOST_PAIRS or _is_hopeless(trial, found):
-        return _lost(case, trial, found)
     overspent = case.state.ledger.overspent(case.snapshot.objectives, case.snapshot.exploration_budget_percent)
-    if overspent is not None:
+    if trial.pairs >= MOST_PAIRS or _is_hopeless(trial, found) or overspent is not None:
         return _lost(case, trial, found)
     record = case.record.model_copy(
         update={"candidate": case.push(trial.candidate), "trying": True, "started_at_s": case.now_s}
