@@ -213,6 +213,8 @@ class Breaches:
             assert boldness <= decision.evidence.boldness_cap
             self.incumbent, self.candidate, self.bound = measured, None, math.inf
             return
+        if decision.reason == "SearchOver":
+            self.bound = max(self.bound, Space.of(snapshot.ranges).smallest_step(snapshot.record.incumbent))
         if snapshot.record.candidate is None or not _is_judged(snapshot, state):
             return
         seen, incumbent = [self.candidate], self.incumbent
@@ -322,12 +324,28 @@ def test_starting_knobs_that_are_tried_again_and_do_harm_make_what_comes_next_le
     assert state.radius <= decision.evidence.boldness / 2
 
 
-def test_after_a_breach_the_starting_knobs_wait_until_they_are_in_reach_again() -> None:
+def test_a_search_that_has_rested_has_the_smallest_step_in_reach_whatever_has_been_a_breach() -> None:
+    plant, state = at_the_end_of_a_search(0.01)
+    decision, state = go_on(plant, state.model_copy(update={"confirmed": True}), 1.0, chat=1.0, documents=1.0)
+    assert decision.reason == "SearchOver"
+    assert state.radius == Space.of(RANGES).smallest_step(plant.record.incumbent) > 0.01
+
+
+def test_after_a_breach_the_way_back_to_the_starting_knobs_is_taken_in_steps() -> None:
     plant, state = at_the_end_of_a_search(0.2)
-    decision, state = go_on(plant, state, 1.0, chat=1.0, documents=1.0)
-    assert (decision.action, decision.reason) == ("Hold", "SearchOver")
-    assert "further away" in decision.message
-    assert not state.confirmed
+    incumbent, budgets = plant.record.incumbent, []
+    for _ in range(100):
+        decision, state = go_on(plant, state, 1.0, chat=1.0, documents=1.0)
+        if decision.reason == "Confirm":
+            assert decision.evidence.boldness is not None
+            assert decision.evidence.boldness_cap is not None
+            assert decision.evidence.boldness <= decision.evidence.boldness_cap
+            budgets.append(decision.record.in_force.token_budget)
+        if decision.action == "Restore":
+            break
+    assert budgets == sorted(budgets)
+    assert incumbent.token_budget < budgets[0] < budgets[-1] == START.token_budget
+    assert same(plant.record.in_force, START), "as good as what was found"
 
 
 @pytest.mark.parametrize(

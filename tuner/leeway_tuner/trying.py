@@ -2,7 +2,7 @@
 
 from leeway_core.decision import Evidence
 
-from leeway_tuner.case import Answer, Case
+from leeway_tuner.case import Answer, Case, same
 from leeway_tuner.evidence import RISK, Difference, Window, breach, numbers, score
 from leeway_tuner.state import Trial
 
@@ -13,6 +13,7 @@ _PROMISING = 0.5
 _WORTHWHILE = 0.02
 """A smaller gain of score is not looked for."""
 _SHRINK, _GROW = 0.5, 1.5
+_CONFIRMED = "The incumbent beats the starting knobs, or what is nearer to them"
 
 
 def go_on(case: Case, trial: Trial) -> Answer:
@@ -91,7 +92,7 @@ def _compare(case: Case, trial: Trial) -> Answer:
 def _won(case: Case, trial: Trial, found: Difference, evidence: Evidence) -> Answer:
     record = case.record.only(case.push(trial.candidate), case.now_s)
     words = case.space.describe(trial.candidate)
-    if trial.number is None:
+    if same(trial.candidate, case.snapshot.starting):
         case = case.ended(trial, found.mean, confirmed=True, gain=0.0, failures=0, incumbent_seen=trial.candidate_seen)
         message = f"The starting knobs are better than the incumbent: {words}"
         return case.answer("Restore", "BetterStart", message, record=record, evidence=evidence)
@@ -104,22 +105,20 @@ def _won(case: Case, trial: Trial, found: Difference, evidence: Evidence) -> Ans
 def _lost(case: Case, trial: Trial, found: Difference) -> Answer:
     """Keep the incumbent, but for one that did not beat the starting knobs beyond noise."""
     evidence = _evidence(trial, trial.candidate_seen)
+    radius = min(1.0, case.state.radius * _GROW)
     if trial.number is None:
         if found.high() < 0:
             case = case.ended(trial, found.mean, confirmed=True)
-            return case.answer(
-                "RollBack", "Confirmed", "The incumbent beats the starting knobs", record=case.back(), evidence=evidence
-            )
+            return case.answer("RollBack", "Confirmed", _CONFIRMED, record=case.back(), evidence=evidence)
+        if not same(trial.candidate, case.snapshot.starting):
+            case = case.ended(trial, found.mean, radius=radius)
+            message = "The incumbent does not beat what is nearer to the starting knobs beyond noise: further that way"
+            return case.answer("RollBack", "NotBeyondNoise", message, record=case.back(), evidence=evidence)
         record = case.record.only(case.push(trial.candidate), case.now_s)
         case = case.ended(trial, found.mean, confirmed=True, gain=0.0, incumbent_seen=trial.candidate_seen)
         message = "The incumbent does not beat the starting knobs beyond noise: they are in force again"
         return case.answer("Restore", "NotBeyondNoise", message, record=record, evidence=evidence)
-    case = case.ended(
-        trial,
-        found.mean,
-        failures=case.state.failures + 1,
-        radius=min(1.0, case.state.radius * _GROW),
-    )
+    case = case.ended(trial, found.mean, failures=case.state.failures + 1, radius=radius)
     message = f"The candidate is not better beyond noise ({found.mean:+.3f}): the incumbent stays"
     return case.answer("RollBack", "NotBetter", message, record=case.back(), evidence=evidence)
 
@@ -135,7 +134,7 @@ def _harmful(case: Case, trial: Trial, gain: float, evidence: Evidence, *, reaso
     radius = min(trial.boldness, max(_SHRINK * trial.boldness, smallest))
     if trial.number is None:
         case = case.ended(trial, gain, confirmed=True, radius=radius)
-        message = f"The incumbent beats the starting knobs. {message}"
+        message = f"{_CONFIRMED}. {message}"
     else:
         case = case.ended(trial, gain, failures=case.state.failures + 1, radius=radius)
     message = f"{message}: the incumbent is in force"
