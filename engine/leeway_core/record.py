@@ -9,7 +9,8 @@ from leeway_core.model import Model
 from leeway_core.policies import Policies
 
 SETTLING_S = 5.0
-"""Requests that end within this time of a change of knobs were mostly served under the old ones."""
+"""Requests that end within this time of a change of knobs were mostly served under the old ones, so they are left out
+of what knobs are compared by. They count for a breach, which cannot wait: `Telemetry.unsettled`."""
 
 
 class Record(Model):

@@ -32,8 +32,8 @@ class PodSeen(Model):
     enforced: PodKnobs | None = None
 
 
-class Telemetry(Model):
-    """Readings of the window under measurement."""
+class Readings(Model):
+    """What requests came to between two scrapes."""
 
     from_s: Time | None = None
     to_s: Time | None = None
@@ -48,6 +48,19 @@ class Telemetry(Model):
     goodput_rps: Reading
     """Requests a second that met their objective."""
 
+    @property
+    def span_s(self) -> float:
+        """How long the readings reach."""
+        return 0.0 if self.from_s is None or self.to_s is None else self.to_s - self.from_s
+
+
+class Telemetry(Readings):
+    """Readings of the window under measurement."""
+
+    unsettled: Readings | None = None
+    """The same from the first scrape after a candidate's push on, though some requests then were served under the
+    incumbent for the most part; absent while no candidate is in force."""
+
     missed: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default_factory=dict)
     """Requests of the window that missed, by the reason of their verdict; reasons without any are left out."""
 
@@ -56,11 +69,6 @@ class Telemetry(Model):
 
     itl_s: dict[str, Reading] = Field(default_factory=dict)
     """95th percentile for each objective, for people."""
-
-    @property
-    def span_s(self) -> float:
-        """How long the readings reach."""
-        return 0.0 if self.from_s is None or self.to_s is None else self.to_s - self.from_s
 
 
 class Snapshot(Model):

@@ -120,9 +120,8 @@ class Reconciler:
             live = frozenset(pod.name for pod in observed.gateways if pod.ready)
             earliest_s = now_s - LONGEST_READING_WINDOWS * profile.spec.tuning.window_seconds
             from_s = max(record.settled_at_s, earliest_s)
-            telemetry = await asyncio.to_thread(
-                read, url, Scope(profile.namespace, live, names), objectives_digest(profile), from_s, now_s
-            )
+            scope = Scope(profile.namespace, live, names, record.started_at_s if record.trying else None)
+            telemetry = await asyncio.to_thread(read, url, scope, objectives_digest(profile), from_s, now_s)
         memory.sequence = 1 + max(memory.sequence, *(item.sequence for item in profile.status.decisions or ()), 0)
         return snapshot_of(
             profile, sequence=memory.sequence, record=record, observed=observed, telemetry=telemetry, now_s=now_s

@@ -121,6 +121,7 @@ class FakeTuner:
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.down = False
+        self.budget = 128
         self.asked: list[Snapshot] = []
 
     async def decide(self, snapshot: Snapshot) -> Decision:
@@ -137,9 +138,9 @@ class FakeTuner:
         if record.candidate is not None:
             promoted = record.candidate.model_copy(update={"generation": record.newest_generation})
             return _decision(snapshot, "Promote", record.only(promoted, now_s))
-        if record.incumbent.token_budget == 128:
+        if record.incumbent.token_budget == self.budget:
             return _decision(snapshot, "Hold", record)
-        candidate = _with_budget(record.incumbent, 128)
+        candidate = _with_budget(record.incumbent, self.budget)
         trial = record.model_copy(update={"candidate": candidate, "trying": True, "started_at_s": now_s})
         return _decision(snapshot, "Try", trial)
 

@@ -13,7 +13,7 @@ from leeway_core.pod_knobs import PodKnobs
 from leeway_core.ranges import KnobRanges, Range
 from leeway_core.reading import Idle, Missing, Reading, TooFewSamples, Value
 from leeway_core.record import Record
-from leeway_core.snapshot import PodSeen, Snapshot, Telemetry
+from leeway_core.snapshot import PodSeen, Readings, Snapshot, Telemetry
 
 SCRAPE_S, TICK_S = 5.0, 5.0
 CHAT = Objective(name="chat", ttft_ms=1000, itl_ms=100, target_percent="95")
@@ -61,6 +61,8 @@ class Plant:
 
     attainment: Attainment
     seed: int = 0
+    scrape_phase_s: float = 2.0
+    """How long after a tick gateways are scraped."""
     rates_rps: dict[str, float] = field(default_factory=lambda: {"chat": 2.0, "documents": 0.5})
     objectives: tuple[Objective, ...] = (CHAT, DOCUMENTS)
     fields: dict[str, Any] = field(default_factory=dict)
@@ -87,7 +89,7 @@ class Plant:
                         ended += 1
                         met += self.random.random() < self.attainment(self.record.in_force, name, self.now_s)
                 self.counts[name] = (met, ended)
-            if self.now_s % SCRAPE_S == 2:
+            if self.now_s % SCRAPE_S == self.scrape_phase_s:
                 self.scrapes.append((self.now_s, dict(self.counts)))
 
     def snapshot(self) -> Snapshot:
@@ -123,24 +125,41 @@ class Plant:
         return Snapshot(**{**seen, **self.fields})
 
     def telemetry(self) -> Telemetry:
-        """Return the readings since the knobs in force have settled."""
-        scrapes = [scrape for scrape in self.scrapes if scrape[0] >= self.record.settled_at_s]
-        names = [objective.name for objective in self.objectives]
-        if not self.scrapes:
-            return Telemetry(attainment=Missing(), objectives=dict.fromkeys(names, Missing()), goodput_rps=Missing())
-        if len(scrapes) < 2:
-            few = TooFewSamples(samples=0, age_s=0)
-            return Telemetry(attainment=few, objectives=dict.fromkeys(names, few), goodput_rps=few)
-        (from_s, first), (to_s, last) = scrapes[0], scrapes[-1]
-        grown = {name: (last[name][0] - first[name][0], last[name][1] - first[name][1]) for name in names}
-        met, ended = (sum(each[place] for each in grown.values()) for place in (0, 1))
+        """Return the readings since the knobs in force have settled, and since a candidate's push."""
+        record = self.record
+        grown = self._grown(record.settled_at_s)
         return Telemetry(
+            **dict(self._readings(record.settled_at_s)),
+            unsettled=self._readings(record.started_at_s) if record.trying else None,
+            missed={BINDING[name]: whole - part for name, (part, whole) in grown.items() if name in BINDING},
+        )
+
+    def _since(self, from_s: float) -> list[tuple[float, dict[str, tuple[int, int]]]]:
+        return [scrape for scrape in self.scrapes if scrape[0] >= from_s]
+
+    def _grown(self, from_s: float) -> dict[str, tuple[int, int]]:
+        """Return how many requests met, and how many ended."""
+        scrapes = self._since(from_s)
+        if len(scrapes) < 2:
+            return {}
+        first, last = scrapes[0][1], scrapes[-1][1]
+        names = (objective.name for objective in self.objectives)
+        return {name: (last[name][0] - first[name][0], last[name][1] - first[name][1]) for name in names}
+
+    def _readings(self, from_s: float) -> Readings:
+        scrapes, grown = self._since(from_s), self._grown(from_s)
+        if not grown:
+            none = TooFewSamples(samples=0, age_s=0) if self.scrapes else Missing()
+            names = [objective.name for objective in self.objectives]
+            return Readings(attainment=none, objectives=dict.fromkeys(names, none), goodput_rps=none)
+        met, ended = (sum(each[place] for each in grown.values()) for place in (0, 1))
+        from_s, to_s = scrapes[0][0], scrapes[-1][0]
+        return Readings(
             from_s=from_s,
             to_s=to_s,
             attainment=_reading(met / max(1, ended), ended),
             objectives={name: _reading(part / max(1, whole), whole) for name, (part, whole) in grown.items()},
             goodput_rps=_reading(met / (to_s - from_s), ended),
-            missed={BINDING[name]: whole - part for name, (part, whole) in grown.items() if name in BINDING},
         )
 
     def apply(self, decision: Decision) -> None:

@@ -7,8 +7,11 @@ import pytest
 from leeway_core.decision import Decision
 from leeway_core.pod_knobs import PodKnobs
 from leeway_core.policies import AdaptiveChunk, Policies, Protection, Slack
-from leeway_core.snapshot import Snapshot
+from leeway_core.snapshot import Snapshot, Telemetry
+from leeway_operator import reconciler
 from leeway_operator.cluster import ApiError
+from leeway_operator.snapshot import no_telemetry
+from leeway_operator.telemetry import Scope
 from operator_doubles import KNOBS_PATH, NAMESPACE, PROFILE_PATH, World
 
 
@@ -258,6 +261,24 @@ def test_policies_are_not_taken_from_the_tuner() -> None:
     visit(world)
     assert world.cluster.record.policies == Policies()
     assert "only the profile may" in world.condition("Tuning")["message"]
+
+
+def test_readings_are_told_when_a_candidate_was_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, scopes = settled("Observe", 2), list[Scope]()
+
+    def read(url: str, scope: Scope, *_: object) -> Telemetry:
+        scopes.append(scope)
+        return no_telemetry(scope.objectives)
+
+    monkeypatch.setattr(reconciler, "read", read)
+    spec = world.cluster.objects[PROFILE_PATH]["spec"]
+    spec["telemetry"] = {"prometheus": {"url": "http://prometheus"}}
+    spec["tuning"]["mode"] = "Auto"
+    visit(world)
+    pushed_s = world.cluster.record.started_at_s
+    assert world.cluster.record.trying
+    visit(world)
+    assert [scope.pushed_s for scope in scopes] == [None, pushed_s]
 
 
 def test_nothing_moves_for_a_profile_that_changed_meanwhile() -> None:

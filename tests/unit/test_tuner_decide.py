@@ -12,9 +12,11 @@ from leeway_core.knobs import Knobs
 from leeway_core.ranges import KnobRanges, Range
 from leeway_core.reading import Error, Idle, Missing, Outdated, Reading, Stale, TooFewSamples, Value, is_lost
 from leeway_core.record import Record
-from leeway_core.snapshot import PodSeen, Snapshot, Telemetry
-from leeway_tuner.case import same
-from leeway_tuner.decide import decide
+from leeway_core.snapshot import PodSeen, Readings, Snapshot, Telemetry
+from leeway_tuner.beginning import PATIENCE_TRIALS
+from leeway_tuner.case import MINIMUM_REQUESTS, same
+from leeway_tuner.decide import decide, study_key
+from leeway_tuner.evidence import Window, breach
 from leeway_tuner.space import Space
 from leeway_tuner.state import Proposal, State
 from plant import CHAT, DOCUMENTS, RANGES, START, Plant, interference
@@ -56,7 +58,31 @@ def knobs_inside(draw: st.DrawFn, ranges: KnobRanges) -> Knobs:
 
 
 @st.composite
-def telemetries(draw: st.DrawFn, now_s: float) -> Telemetry:
+def trades(draw: st.DrawFn, now_s: float, trying: bool) -> Telemetry:
+    """Candidates do better on the whole, at the cost of one objective: that takes several windows to be sure of."""
+    total = Value(value=0.9 if trying else 0.5, samples=80, age_s=1.0)
+    losing = Value(
+        value=0.5 if trying else draw(st.sampled_from((0.9, 1.0))),
+        samples=draw(st.sampled_from((5, 20, 80))),
+        age_s=1.0,
+    )
+    objectives = {"chat": total, "documents": losing}
+    return Telemetry(from_s=now_s - 10, to_s=now_s, attainment=total, objectives=objectives, goodput_rps=total)
+
+
+@st.composite
+def telemetries(draw: st.DrawFn, now_s: float, trying: bool) -> Telemetry:
+    telemetry = draw(settled(now_s, trying))
+    if not trying or draw(st.booleans()):
+        return telemetry
+    readings = {name: getattr(draw(settled(now_s, trying)), name) for name in Readings.model_fields}
+    return telemetry.model_copy(update={"unsettled": Readings(**readings)})
+
+
+@st.composite
+def settled(draw: st.DrawFn, now_s: float, trying: bool) -> Telemetry:
+    if draw(st.booleans()):
+        return draw(trades(now_s, trying))
     some = values if draw(st.integers(0, 19)) else readings
     span_s = draw(st.sampled_from((10.0, 15.0, 30.0, 5.0, 0.0)))
     names = draw(st.sampled_from((["chat", "documents"], ["chat", "documents"], ["chat"], [])))
@@ -105,7 +131,7 @@ def lives(draw: st.DrawFn) -> list[tuple[Snapshot, State, Decision, State]]:
             disturbance=draw(st.sampled_from(("KnobsEdited", "KnobsPending", "ReplicasChanging")))
             if mishap == 5
             else None,
-            telemetry=draw(telemetries(now_s)),
+            telemetry=draw(telemetries(now_s, record.trying)),
         )
         decision, following = decide(snapshot, state, now_s)
         if following.wanted_boldness is not None:
@@ -126,14 +152,15 @@ def lives(draw: st.DrawFn) -> list[tuple[Snapshot, State, Decision, State]]:
 @settings(max_examples=100)
 @given(lives())
 def test_whatever_comes_the_decision_keeps_its_promises(life: list[tuple[Snapshot, State, Decision, State]]) -> None:
-    breached = math.inf
+    breaches = Breaches()
     for snapshot, before, decision, after in life:
         assert decision.sequence == snapshot.sequence
-        breached = breached if before.key == after.key else math.inf
+        if before.key != after.key:
+            breaches = Breaches()
         knobs_stay_in_bounds_and_generations_grow(snapshot, decision)
         only_values_move_a_knob_away_from_the_incumbent(snapshot, decision)
         lost_telemetry_ends_at_the_incumbent(snapshot, decision, after)
-        breached = a_breach_is_not_followed_by_a_bolder_move(decision, breached)
+        breaches.see(snapshot, before, decision)
 
 
 def knobs_stay_in_bounds_and_generations_grow(snapshot: Snapshot, decision: Decision) -> None:
@@ -166,18 +193,64 @@ def lost_telemetry_ends_at_the_incumbent(snapshot: Snapshot, decision: Decision,
         assert after.trial is None
 
 
-def a_breach_is_not_followed_by_a_bolder_move(decision: Decision, breached: float) -> float:
-    """Return how bold the next trial may be, as far as the last one tells."""
-    evidence = decision.evidence
-    if decision.reason in {"Breach", "Starved"}:
-        assert evidence.boldness is not None
-        return evidence.boldness
-    if (decision.action, decision.reason) == ("Try", "Candidate"):
-        assert evidence.boldness is not None
-        assert evidence.boldness_cap is not None
-        assert evidence.boldness <= min(evidence.boldness_cap, breached)
-        return math.inf
-    return breached
+class Breaches:
+    """What Snapshots themselves tell of candidates, whatever the decisions say that they rest on."""
+
+    def __init__(self) -> None:
+        self.incumbent: Window | None = None
+        self.candidate: Window | None = None
+        self.bound = math.inf
+        """How far the next candidate may be from the incumbent."""
+
+    def see(self, snapshot: Snapshot, state: State, decision: Decision) -> None:
+        """Check a candidate that is put on trial, and add up what is seen of it and of the incumbent around it."""
+        trying, going_on = snapshot.record.trying, same(snapshot.record.candidate, decision.record.candidate)
+        measured = Window.of(snapshot.telemetry)
+        if decision.action == "Try" and not going_on:
+            boldness = self._boldness(snapshot, decision.record)
+            assert boldness <= self.bound
+            assert decision.evidence.boldness == boldness
+            assert decision.evidence.boldness_cap is not None
+            assert boldness <= decision.evidence.boldness_cap
+            self.incumbent, self.candidate, self.bound = measured, None, math.inf
+            return
+        if decision.reason == "SearchOver":
+            self.bound = max(self.bound, Space.of(snapshot.ranges).smallest_step(snapshot.record.incumbent))
+        if snapshot.record.candidate is None or not _is_judged(snapshot, state):
+            return
+        seen, incumbent = [self.candidate], self.incumbent
+        if trying:
+            unsettled = snapshot.telemetry.unsettled
+            windows = measured, Window.of(unsettled) if unsettled else None
+            seen = [each.plus(self.candidate) if each else None for each in windows]
+        elif measured and measured.span_s >= 0.98 * snapshot.window_s and measured.total.ended >= MINIMUM_REQUESTS:
+            incumbent = measured.plus(incumbent)
+        assert incumbent is not None
+        if any(each and breach(each, incumbent, snapshot.objectives) for each in seen):
+            assert decision.action == "RollBack"
+            assert not going_on
+            self.bound = self._boldness(snapshot, snapshot.record)
+        if decision.reason == "Compare":
+            self.incumbent, self.candidate = incumbent, seen[0]
+
+    def _boldness(self, snapshot: Snapshot, record: Record) -> float:
+        assert record.candidate is not None
+        space = Space.of(snapshot.ranges)
+        return space.boldness(space.point(record.candidate), record.incumbent)
+
+
+def _is_judged(snapshot: Snapshot, state: State) -> bool:
+    """Tell whether the trial on record is one that the tuner knows of, and nothing disturbs it."""
+    readings = [snapshot.telemetry.attainment, snapshot.telemetry.goodput_rps, *snapshot.telemetry.objectives.values()]
+    return (
+        state.key == study_key(snapshot)
+        and state.trial is not None
+        and same(state.trial.candidate, snapshot.record.candidate)
+        and same(state.incumbent, snapshot.record.incumbent)
+        and snapshot.disturbance is None
+        and all(pod.ready and pod.since_s <= snapshot.record.started_at_s for pod in snapshot.pods)
+        and not any(is_lost(reading) for reading in readings)
+    )
 
 
 def plant_in_trial() -> tuple[Plant, State]:
@@ -195,6 +268,85 @@ def after(plant: Plant, state: State, **fields: Any) -> Decision:
     plant.pass_time()
     plant.fields.update(fields)
     return decide(plant.snapshot(), state, plant.now_s)[0]
+
+
+def window(now_s: float, total: float, **objectives: float) -> Telemetry:
+    def reading(share: float) -> Value:
+        return Value(value=share, samples=40, age_s=1.0)
+
+    return Telemetry(
+        from_s=now_s - 10,
+        to_s=now_s,
+        attainment=reading(total),
+        objectives={name: reading(share) for name, share in objectives.items()},
+        goodput_rps=reading(total),
+    )
+
+
+def go_on(plant: Plant, state: State, total: float, **objectives: float) -> tuple[Decision, State]:
+    """Let a window pass that comes to these shares, and carry out what is decided."""
+    plant.pass_time(20)
+    plant.fields["telemetry"] = window(plant.now_s, total, **objectives)
+    decision, following = decide(plant.snapshot(), state, plant.now_s)
+    plant.apply(decision)
+    return decision, following
+
+
+def test_a_breach_that_only_the_incumbents_window_proves_makes_what_comes_next_less_bold() -> None:
+    plant, state = plant_in_trial()
+    assert state.trial is not None
+    boldness = state.trial.boldness
+    decision, state = go_on(plant, state, 0.8, chat=0.9, documents=0.6)
+    assert (decision.action, decision.reason) == ("RollBack", "Compare")
+    decision, state = go_on(plant, state, 0.3, chat=0.0, documents=1.0)
+    assert (decision.action, decision.reason) == ("RollBack", "Breach")
+    assert same(decision.record.in_force, START)
+    assert state.radius <= boldness / 2
+
+
+def at_the_end_of_a_search(radius: float) -> tuple[Plant, State]:
+    plant = Plant(interference)
+    found = START.model_copy(update=dict.fromkeys(("token_budget", "prefill_heavy_chunk", "decode_heavy_chunk"), 224))
+    plant.record = plant.record.only(found, plant.now_s)
+    state = State(
+        key=study_key(plant.snapshot()), incumbent=found, failures=PATIENCE_TRIALS, confirmed=False, radius=radius
+    )
+    return plant, state
+
+
+def test_starting_knobs_that_are_tried_again_and_do_harm_make_what_comes_next_less_bold() -> None:
+    plant, state = at_the_end_of_a_search(1.0)
+    decision, state = go_on(plant, state, 1.0, chat=1.0, documents=1.0)
+    assert (decision.action, decision.reason) == ("Try", "Confirm")
+    assert same(decision.record.in_force, START)
+    decision, state = go_on(plant, state, 0.0, chat=0.0, documents=0.0)
+    assert (decision.action, decision.reason) == ("RollBack", "Breach")
+    assert decision.evidence.boldness is not None
+    assert state.radius <= decision.evidence.boldness / 2
+
+
+def test_a_search_that_has_rested_has_the_smallest_step_in_reach_whatever_has_been_a_breach() -> None:
+    plant, state = at_the_end_of_a_search(0.01)
+    decision, state = go_on(plant, state.model_copy(update={"confirmed": True}), 1.0, chat=1.0, documents=1.0)
+    assert decision.reason == "SearchOver"
+    assert state.radius == Space.of(RANGES).smallest_step(plant.record.incumbent) > 0.01
+
+
+def test_after_a_breach_the_way_back_to_the_starting_knobs_is_taken_in_steps() -> None:
+    plant, state = at_the_end_of_a_search(0.2)
+    incumbent, budgets = plant.record.incumbent, []
+    for _ in range(100):
+        decision, state = go_on(plant, state, 1.0, chat=1.0, documents=1.0)
+        if decision.reason == "Confirm":
+            assert decision.evidence.boldness is not None
+            assert decision.evidence.boldness_cap is not None
+            assert decision.evidence.boldness <= decision.evidence.boldness_cap
+            budgets.append(decision.record.in_force.token_budget)
+        if decision.action == "Restore":
+            break
+    assert budgets == sorted(budgets)
+    assert incumbent.token_budget < budgets[0] < budgets[-1] == START.token_budget
+    assert same(plant.record.in_force, START), "as good as what was found"
 
 
 @pytest.mark.parametrize(

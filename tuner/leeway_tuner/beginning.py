@@ -94,7 +94,10 @@ def _start(case: Case, candidate: Knobs, number: int | None, seen: Window, evide
     if held_back_by := binding(case.snapshot.telemetry):
         message = f"{message}; most of the others break their bound of {held_back_by.upper()}"
     if number is None:
-        message = f"{message}: does it still beat the starting knobs?"
+        goal = (
+            "the starting knobs" if same(candidate, case.snapshot.starting) else "what is nearer to the starting knobs"
+        )
+        message = f"{message}: does it still beat {goal}?"
     reason = "Confirm" if number is None else "Candidate"
     evidence = evidence.model_copy(update={"boldness": boldness})
     return case.answer("Try", reason, message, record=record, evidence=evidence)
@@ -102,13 +105,26 @@ def _start(case: Case, candidate: Knobs, number: int | None, seen: Window, evide
 
 def _close(case: Case, seen: Window, evidence: Evidence) -> Answer:
     """Confirm at the end of a search that the starting knobs are beaten; then rest."""
-    starting = case.snapshot.starting
-    if case.state.confirmed or same(case.record.incumbent, starting) or case.snapshot.mode != "Auto":
-        until_s = case.now_s + REST_WINDOWS * case.snapshot.window_s
-        message = f"Nothing better than {_words(case, case.record.incumbent)} is in reach: the search rests"
-        case = case.with_state(rest_until_s=until_s, failures=0, tried=())
-        return case.answer("Hold", "SearchOver", message, evidence=evidence)
-    return _start(case, case.push(starting), None, seen, evidence)
+    starting, incumbent = case.snapshot.starting, case.record.incumbent
+    settled = case.state.confirmed or same(incumbent, starting) or case.snapshot.mode != "Auto"
+    back = None if settled else _way_back(case)
+    if back is not None:
+        return _start(case, back, None, seen, evidence.model_copy(update={"boldness_cap": case.state.radius}))
+    until_s = case.now_s + REST_WINDOWS * case.snapshot.window_s
+    message = f"Nothing better than {_words(case, incumbent)} is in reach: the search rests"
+    # A breach may have left nothing in reach: once rested, the smallest step is worth a look again.
+    radius = max(case.state.radius, case.space.smallest_step(incumbent))
+    case = case.with_state(rest_until_s=until_s, failures=0, tried=(), radius=radius)
+    return case.answer("Hold", "SearchOver", message, evidence=evidence)
+
+
+def _way_back(case: Case) -> Knobs | None:
+    """Return the starting knobs or, where a breach forbids to go so far at once, what is nearest to them in reach."""
+    starting, incumbent, cap = case.snapshot.starting, case.record.incumbent, case.state.radius
+    if case.space.boldness(case.space.point(starting), incumbent) <= cap:
+        return case.push(starting)
+    point = case.space.towards(starting, incumbent, cap)
+    return None if point is None else case.space.knobs(point, incumbent, case.next_generation)
 
 
 def _words(case: Case, knobs: Knobs) -> str:

@@ -68,6 +68,12 @@ class Case:
         return Window.of(self.snapshot.telemetry)
 
     @property
+    def unsettled_window(self) -> Window | None:
+        """The same from the candidate's push on."""
+        readings = self.snapshot.telemetry.unsettled
+        return Window.of(readings) if readings else None
+
+    @property
     def full_window(self) -> Window | None:
         """The same once it is evidence enough."""
         window = self.window

@@ -7,13 +7,13 @@ from leeway_core.decision import Evidence
 from leeway_core.model import Model
 from leeway_core.objective import Objective
 from leeway_core.reading import Value
-from leeway_core.snapshot import Telemetry
+from leeway_core.snapshot import Readings
 from pydantic import Field
 
 RISK = 0.02
 """Chance that a candidate which is no better is ever taken for one."""
 BREACH_RISK = 0.03
-"""Chance that a candidate which is no worse is ever taken back for it."""
+"""Chance that a candidate which is no worse is ever taken back for it: by what has settled, and once more by all."""
 _TYPICAL_INFORMATION = 25.0
 """Where the bounds are tightest: at about one window of twenty requests on either side."""
 _GOODPUT_WEIGHT = 0.1
@@ -61,13 +61,13 @@ class Window(Model):
     span_s: Count
 
     @classmethod
-    def of(cls, telemetry: Telemetry) -> "Window | None":
-        """Return what the telemetry tells, or None while it has no values."""
-        total, goodput = telemetry.attainment, telemetry.goodput_rps
+    def of(cls, readings: Readings) -> "Window | None":
+        """Return what the readings tell, or None while they have no values."""
+        total, goodput = readings.attainment, readings.goodput_rps
         if not isinstance(total, Value) or not isinstance(goodput, Value):
             return None
-        tallies = {name: Tally.of(each) for name, each in telemetry.objectives.items() if isinstance(each, Value)}
-        return cls(total=Tally.of(total), objectives=tallies, span_s=telemetry.span_s)
+        tallies = {name: Tally.of(each) for name, each in readings.objectives.items() if isinstance(each, Value)}
+        return cls(total=Tally.of(total), objectives=tallies, span_s=readings.span_s)
 
     def plus(self, other: "Window | None") -> "Window":
         """Return both together."""

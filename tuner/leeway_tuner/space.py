@@ -23,6 +23,8 @@ class Dimension:
 
     knobs: tuple[str, ...]
     values: tuple[int, ...]
+    steps: Sequence[int]
+    """All values that are allowed, of which `values` are a few."""
 
     def place(self, value: int) -> float:
         """Return where a value is between the lowest (0) and the highest (1): by ratio, for what doubles matters."""
@@ -31,6 +33,11 @@ class Dimension:
         if low <= 0:
             return (value - low) / (high - low)
         return math.log(value / low) / math.log(high / low)
+
+    def towards(self, goal: int, here: int, cap: float) -> int:
+        """Return the value nearest to `goal` that is no further than `cap` from `here`; `here` if none is nearer."""
+        reach = [value for value in self.steps if abs(self.place(value) - self.place(here)) <= cap]
+        return min((here, *reach), key=lambda value: abs(self.place(value) - self.place(goal)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class Space:
             grids["prefill_heavy_percent",] = share
         free = {knobs: values for knobs, values in grids.items() if len(values) > 1}
         rungs = _RUNGS.get(len(free), 5)
-        return cls(tuple(Dimension(knobs, _thin(values, rungs)) for knobs, values in free.items()))
+        return cls(tuple(Dimension(knobs, _thin(values, rungs), values) for knobs, values in free.items()))
 
     def key(self, *more: object) -> str:
         """Return a name that changes with the space and with what else the scores depend on."""
@@ -94,6 +101,13 @@ class Space:
         """Return how far a point is from the incumbent, of the way across the range of the knob that moves most."""
         moves = zip(self.dimensions, point, self.point(incumbent), strict=True)
         return max((abs(each.place(there) - each.place(here)) for each, there, here in moves), default=0.0)
+
+    def towards(self, goal: Knobs, incumbent: Knobs, cap: float) -> Point | None:
+        """Return the point on the way to `goal` that is as far as `cap` allows, or None if none is that pods take."""
+        places = zip(self.dimensions, self.point(incumbent), self.point(goal), strict=True)
+        point = tuple(each.towards(there, here, cap) for each, here, there in places)
+        stays = point == self.point(incumbent)
+        return None if stays or not _makes_sense(self.knobs(point, incumbent, incumbent.generation)) else point
 
     def smallest_step(self, incumbent: Knobs) -> float:
         """Return the boldness that lets every knob move by one value at least."""

@@ -52,7 +52,7 @@ class State(Model):
     gain: float = 0.0
     """By how much the incumbent is better than the starting knobs."""
     radius: float = 1.0
-    """How bold trials have proved to be safe; a breach halves it."""
+    """How bold trials have proved to be safe; after a breach half of how bold that was, or the smallest step."""
     trial: Trial | None = None
     advice: Advice | None = None
     incumbent_seen: Window | None = None

@@ -2,7 +2,7 @@
 
 from leeway_core.decision import Evidence
 
-from leeway_tuner.case import Answer, Case
+from leeway_tuner.case import Answer, Case, same
 from leeway_tuner.evidence import RISK, Difference, Window, breach, numbers, score
 from leeway_tuner.state import Trial
 
@@ -13,6 +13,7 @@ _PROMISING = 0.5
 _WORTHWHILE = 0.02
 """A smaller gain of score is not looked for."""
 _SHRINK, _GROW = 0.5, 1.5
+_CONFIRMED = "The incumbent beats the starting knobs, or what is nearer to them"
 
 
 def go_on(case: Case, trial: Trial) -> Answer:
@@ -22,21 +23,16 @@ def go_on(case: Case, trial: Trial) -> Answer:
 
 def _watch(case: Case, trial: Trial) -> Answer:
     """The candidate is in force: back at once if it does harm, else back when its window is full."""
+    if found := _breach_by_now(case, trial):
+        return found
     now = case.window
     seen = now.plus(trial.candidate_seen) if now else trial.candidate_seen
     evidence = _evidence(trial, seen)
-    if now is not None and seen is not None:
-        objective = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
-        if objective is not None:
-            message = f"Objective {objective} is missed and fares worse than under the incumbent, beyond chance"
-            ledger = case.state.ledger.with_window(now, case.now_s, instead_of=trial.incumbent_seen)
-            gain = score(seen, trial.incumbent_seen).mean
-            return _breached(case.with_state(ledger=ledger), trial, gain, evidence, reason="Breach", message=message)
     if case.full_window is None or now is None:
         if now is None and case.now_s - case.record.settled_at_s > 2 * case.snapshot.window_s:
             message = "Under the candidate hardly any request ends"
             gain = -trial.incumbent_seen.total.share
-            return _breached(case, trial, gain, evidence, reason="Starved", message=message)
+            return _harmful(case, trial, gain, evidence, reason="Starved", message=message)
         if case.overdue:
             return _void(case, evidence)
         return case.answer("Hold", "MeasuringCandidate", "The candidate is measured", evidence=evidence)
@@ -52,6 +48,22 @@ def _watch(case: Case, trial: Trial) -> Answer:
     return case.answer("RollBack", "Compare", message, record=record, evidence=_evidence(trial, seen))
 
 
+def _breach_by_now(case: Case, trial: Trial) -> Answer | None:
+    """Look for a breach in what has settled, and in all since the push, which shows it up to a settling time sooner.
+
+    Which requests began under the candidate no counter tells. Those that began before fare as the incumbent's do: they
+    can hide a breach for a while, and make none. Scores they would draw towards 0, so these are of what has settled.
+    """
+    for measured in filter(None, (case.window, case.unsettled_window)):
+        seen = measured.plus(trial.candidate_seen)
+        objective = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
+        if objective is not None:
+            ledger = case.state.ledger.with_window(measured, case.now_s, instead_of=trial.incumbent_seen)
+            gain = score(seen, trial.incumbent_seen).mean
+            return _breached(case.with_state(ledger=ledger), trial, gain, _evidence(trial, seen), objective)
+    return None
+
+
 def _compare(case: Case, trial: Trial) -> Answer:
     """The incumbent is in force again: when its window is full, decide or go round once more."""
     now, seen = case.full_window, trial.candidate_seen
@@ -63,12 +75,12 @@ def _compare(case: Case, trial: Trial) -> Answer:
     case = case.with_state(trial=trial, ledger=case.state.ledger.with_window(now, case.now_s))
     found, evidence = score(seen, trial.incumbent_seen), _evidence(trial, seen)
     worse = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
-    if found.low() > 0 and worse is None:
+    if worse is not None:
+        return _breached(case, trial, found.mean, evidence, worse)
+    if found.low() > 0:
         return _won(case, trial, found, evidence)
-    if worse is not None or trial.pairs >= MOST_PAIRS or _is_hopeless(trial, found):
-        return _lost(case, trial, found)
     overspent = case.state.ledger.overspent(case.snapshot.objectives, case.snapshot.exploration_budget_percent)
-    if overspent is not None:
+    if trial.pairs >= MOST_PAIRS or _is_hopeless(trial, found) or overspent is not None:
         return _lost(case, trial, found)
     record = case.record.model_copy(
         update={"candidate": case.push(trial.candidate), "trying": True, "started_at_s": case.now_s}
@@ -80,7 +92,7 @@ def _compare(case: Case, trial: Trial) -> Answer:
 def _won(case: Case, trial: Trial, found: Difference, evidence: Evidence) -> Answer:
     record = case.record.only(case.push(trial.candidate), case.now_s)
     words = case.space.describe(trial.candidate)
-    if trial.number is None:
+    if same(trial.candidate, case.snapshot.starting):
         case = case.ended(trial, found.mean, confirmed=True, gain=0.0, failures=0, incumbent_seen=trial.candidate_seen)
         message = f"The starting knobs are better than the incumbent: {words}"
         return case.answer("Restore", "BetterStart", message, record=record, evidence=evidence)
@@ -93,36 +105,40 @@ def _won(case: Case, trial: Trial, found: Difference, evidence: Evidence) -> Ans
 def _lost(case: Case, trial: Trial, found: Difference) -> Answer:
     """Keep the incumbent, but for one that did not beat the starting knobs beyond noise."""
     evidence = _evidence(trial, trial.candidate_seen)
+    radius = min(1.0, case.state.radius * _GROW)
     if trial.number is None:
         if found.high() < 0:
             case = case.ended(trial, found.mean, confirmed=True)
-            return case.answer(
-                "RollBack", "Confirmed", "The incumbent beats the starting knobs", record=case.back(), evidence=evidence
-            )
+            return case.answer("RollBack", "Confirmed", _CONFIRMED, record=case.back(), evidence=evidence)
+        if not same(trial.candidate, case.snapshot.starting):
+            case = case.ended(trial, found.mean, radius=radius)
+            message = "The incumbent does not beat what is nearer to the starting knobs beyond noise: further that way"
+            return case.answer("RollBack", "NotBeyondNoise", message, record=case.back(), evidence=evidence)
         record = case.record.only(case.push(trial.candidate), case.now_s)
         case = case.ended(trial, found.mean, confirmed=True, gain=0.0, incumbent_seen=trial.candidate_seen)
         message = "The incumbent does not beat the starting knobs beyond noise: they are in force again"
         return case.answer("Restore", "NotBeyondNoise", message, record=record, evidence=evidence)
-    case = case.ended(
-        trial,
-        found.mean,
-        failures=case.state.failures + 1,
-        radius=min(1.0, case.state.radius * _GROW),
-    )
+    case = case.ended(trial, found.mean, failures=case.state.failures + 1, radius=radius)
     message = f"The candidate is not better beyond noise ({found.mean:+.3f}): the incumbent stays"
     return case.answer("RollBack", "NotBetter", message, record=case.back(), evidence=evidence)
 
 
-def _breached(case: Case, trial: Trial, gain: float, evidence: Evidence, *, reason: str, message: str) -> Answer:
-    """Go back at once; what comes next must be less bold, but for the smallest step that there is."""
+def _breached(case: Case, trial: Trial, gain: float, evidence: Evidence, objective: str) -> Answer:
+    message = f"Objective {objective} is missed and fares worse than under the incumbent, beyond chance"
+    return _harmful(case, trial, gain, evidence, reason="Breach", message=message)
+
+
+def _harmful(case: Case, trial: Trial, gain: float, evidence: Evidence, *, reason: str, message: str) -> Answer:
+    """Keep the incumbent; what comes next must be less bold, but for the smallest step that there is."""
+    smallest = case.space.smallest_step(case.record.incumbent)
+    radius = min(trial.boldness, max(_SHRINK * trial.boldness, smallest))
     if trial.number is None:
-        case = case.ended(trial, gain, confirmed=True)
-        message = f"The incumbent beats the starting knobs. {message}"
+        case = case.ended(trial, gain, confirmed=True, radius=radius)
+        message = f"{_CONFIRMED}. {message}"
     else:
-        smallest = case.space.smallest_step(case.record.incumbent)
-        radius = min(trial.boldness, max(_SHRINK * trial.boldness, smallest))
         case = case.ended(trial, gain, failures=case.state.failures + 1, radius=radius)
-    return case.answer("RollBack", reason, f"{message}: the incumbent is back", record=case.back(), evidence=evidence)
+    message = f"{message}: the incumbent is in force"
+    return case.answer("RollBack", reason, message, record=case.back(), evidence=evidence)
 
 
 def _void(case: Case, evidence: Evidence) -> Answer:

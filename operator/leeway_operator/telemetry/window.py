@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 
 from leeway_core.reading import Error, Idle, Missing, Reading, Stale, TooFewSamples, Value, is_lost
-from leeway_core.snapshot import Telemetry
+from leeway_core.snapshot import Readings, Telemetry
 
 from leeway_operator.telemetry.series import Series, increase, is_count
 
@@ -26,6 +26,8 @@ class Scope:
     pods: frozenset[str]
     """Names of the gateway pods that live now. Series of others are those of the dead."""
     objectives: tuple[str, ...]
+    pushed_s: float | None = None
+    """When a candidate was pushed that is in force, in Unix time; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +42,33 @@ class _Counts:
 def judge_window(
     verdicts: Sequence[Series], quantiles: Sequence[Series], scope: Scope, from_s: float, now_s: float
 ) -> Telemetry:
-    """Return the readings of the time from `from_s` to `now_s`.
+    """Return the readings of the time from `from_s` to `now_s`, and those from the push of the scope's knobs on.
 
     `verdicts` are raw samples of the gateways' counter of verdicts; `quantiles` is what the quantiles' query gave.
     """
     alive = [series for series in verdicts if series.labels.get("pod") in scope.pods and series.samples]
     lost, age_s = _health(alive, scope.pods, now_s)
+    settled = _readings(alive, scope, from_s, lost, age_s)
+    return Telemetry(
+        **dict(settled),
+        unsettled=None if scope.pushed_s is None else _readings(alive, scope, scope.pushed_s, lost, age_s),
+        missed={} if is_lost(settled.attainment) else _missed(alive, scope, from_s),
+        ttft_s=_quantiles("ttft", quantiles, scope, lost, age_s),
+        itl_s=_quantiles("itl", quantiles, scope, lost, age_s),
+    )
+
+
+def _readings(alive: Sequence[Series], scope: Scope, from_s: float, lost: Reading | None, age_s: float) -> Readings:
     counts = {name: lost or _count(name, alive, scope.pods, from_s) for name in scope.objectives}
     joint = _sum(counts.values())
     times = sorted({time for series in alive for time, _ in series.since(from_s)})
     first, last = (times[0], times[-1]) if len(times) > 1 else (None, None)
-    return Telemetry(
+    return Readings(
         from_s=first,
         to_s=last,
         attainment=_attainment(joint, age_s),
         objectives={name: _attainment(found, age_s) for name, found in counts.items()},
         goodput_rps=_reading(joint, joint.goodput_rps, age_s) if isinstance(joint, _Counts) else joint,
-        missed=_missed(alive, scope, from_s) if isinstance(joint, _Counts) else {},
-        ttft_s=_quantiles("ttft", quantiles, scope, lost, age_s),
-        itl_s=_quantiles("itl", quantiles, scope, lost, age_s),
     )
 
 
