@@ -8,6 +8,8 @@ from leeway_core.verdict import REASONS, Timeline, bounds_of, judge
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 BOUND_RESULTS = ("met", "missed")
+STATUSES = (200, 400, 404, 405, 413, 429, 499, 500, 502, 503, 504)
+"""All that the gateway answers, and what it passes on of pods."""
 
 
 class GatewayMetrics:
@@ -17,9 +19,9 @@ class GatewayMetrics:
         """Register all metrics in a registry of their own."""
         self.registry = CollectorRegistry()
         self.responses = self._counter("responses", "Responses, by HTTP status; 499 if the client had gone", "status")
-        for status in (200, 400, 404, 413, 499, 500, 502, 503, 504):
+        for status in STATUSES:
             self.responses.labels(status)
-        self.retries = self._counter("retries", "Tries on another pod, by what became of the one before", "reason")
+        self.retries = self._counter("retries", "Tries after the first, by what became of the one before", "reason")
         for reason in ("refused", "broken"):
             self.retries.labels(reason)
         self.requests = self._gauge("requests", "Requests in hand")

@@ -12,16 +12,14 @@ from leeway_core.stalled_client import send
 from leeway_core.terms import HeaderError, Terms
 
 from leeway_gateway.config import GatewayConfig
-from leeway_gateway.errors import error, error_event
+from leeway_gateway.errors import error, error_event, reason_of
 from leeway_gateway.events import EventReader, tokens_of_response
 from leeway_gateway.exchange import Exchange
 from leeway_gateway.metrics import GatewayMetrics
 from leeway_gateway.objectives import Objectives
+from leeway_gateway.placement.refusal import DEADLINE_UNREACHABLE, Refusal, hold_s, passed_over, refusal
 from leeway_gateway.roster import Pod, Roster
 from leeway_gateway.tries import BrokenOffError, RefusedError
-
-PAUSE_S = 0.25
-"""How long to wait, when all pods have refused, until they are asked again."""
 
 # Of one connection, or made anew for the next; compression would hide the events.
 _NOT_PASSED_ON = {
@@ -76,10 +74,13 @@ class Proxy:
         except web.HTTPRequestEntityTooLarge:
             exchange.outcome = None
             return error(413, f"a request's body may have {self._config.max_body_bytes} bytes")
+        response: web.StreamResponse | None
         try:
             response = await self._try_pods(request, body, exchange)
-        except RefusedError:
-            response = error(503, "no pod takes requests now; send it again", retry_after_s=1)
+        except RefusedError as refused:
+            response = refused.answer
+            if response is None:
+                response = error(503, "no pod takes requests now; send it again", retry_after_s=1)
         except BrokenOffError as broken:
             response = error(504 if broken.timed_out else 502, str(broken))
         if not response.prepared:
@@ -87,30 +88,35 @@ class Proxy:
         return response
 
     async def _try_pods(self, request: web.Request, body: bytes, exchange: Exchange) -> web.StreamResponse:
-        passed_over: set[Pod] = set()
-        broken_tries = 0
+        refusals: dict[Pod, Refusal] = {}
+        told = RefusedError()
+        broken_tries, reason = 0, ""
         left_s = self._config.wait_s
         while True:
             started_s = time.monotonic()
-            pod = self._roster.choose(passed_over)
+            pod = self._roster.choose(passed_over(refusals, started_s, left_s))
             if pod is not None:
-                passed_over.add(pod)
+                if reason:
+                    self._metrics.retries.labels(reason).inc()
                 try:
                     with self._roster.request_on(pod):
                         return await self._try(pod, request, body, exchange)
-                except RefusedError:
-                    self._metrics.retries.labels("refused").inc()
+                except RefusedError as refused:
+                    reason = "refused"
+                    refusals[pod] = refusal(time.monotonic(), refused.code, refused.retry_after_s)
+                    if refusals[pod].final or (refused.answer is not None and told.code != DEADLINE_UNREACHABLE):
+                        told = refused
                 except BrokenOffError as broken:
+                    reason = "broken"
+                    refusals[pod] = refusal(time.monotonic())
                     broken_tries += 1
                     if broken.timed_out or broken_tries == self._config.max_broken_tries:
                         raise
-                    self._metrics.retries.labels("broken").inc()
                     continue
-            elif left_s > 0:
-                await self._roster.wait_for_change(min(PAUSE_S, left_s))
-                passed_over.clear()
+            elif (longest_s := hold_s(refusals, started_s, left_s)) is not None:
+                await self._roster.wait_for_change(longest_s)
             else:
-                raise RefusedError
+                raise told
             left_s -= time.monotonic() - started_s
 
     async def _try(self, pod: Pod, request: web.Request, body: bytes, exchange: Exchange) -> web.StreamResponse:
@@ -118,7 +124,7 @@ class Proxy:
         try:
             async with self._session.request(request.method, url, data=body, headers=headers) as answer:
                 if answer.status == 503:
-                    raise RefusedError
+                    raise _refused(await answer.read(), answer.headers)
                 if answer.status >= 500:
                     raise BrokenOffError(f"the pod failed with status {answer.status}")
                 if answer.content_type == "text/event-stream":
@@ -130,8 +136,9 @@ class Proxy:
             raise BrokenOffError("the pod fell silent", timed_out=True) from failure
         except aiohttp.ClientError as failure:
             raise BrokenOffError("the pod broke the request off") from failure
-        exchange.saw_output()
-        exchange.tokens = tokens_of_response(payload)
+        if answer.status < 400:
+            exchange.saw_output()
+            exchange.tokens = tokens_of_response(payload)
         return web.Response(body=payload, status=answer.status, headers=_passed_on(answer.headers))
 
     async def _stream(
@@ -190,6 +197,17 @@ def _to_pod(headers: Mapping[str, str], exchange: Exchange) -> dict[str, str]:
         own[BUDGET_HEADER] = f"{left_s:.3f}"
     passed_on = _passed_on(headers)
     return {name: value for name, value in passed_on.items() if name.lower() not in own} | own
+
+
+def _refused(payload: bytes, headers: Mapping[str, str]) -> RefusedError:
+    """Return the refusal of a pod that answered 503; without a reason of its own it is none for the client."""
+    retry_after = headers.get("Retry-After", "")
+    retry_after_s = float(retry_after) if retry_after.isdecimal() else None
+    reason = reason_of(payload)
+    if reason is None:
+        return RefusedError(retry_after_s=retry_after_s)
+    answer = web.Response(body=payload, status=503, headers=_passed_on(headers))
+    return RefusedError(answer, reason, retry_after_s)
 
 
 def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:

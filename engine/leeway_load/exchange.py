@@ -15,7 +15,8 @@ class Exchange:
     timeline: Timeline
     error: str = ""
     lost: bool = False
-    """The server took the request and then fell silent: the connection broke, or the stream ended without a finish."""
+    """The server took the request and did not finish it, as it broke the connection, ended the stream without a finish
+    or sent an error in mid-stream; or it gave no answer at all."""
 
     @property
     def lag_s(self) -> float:

@@ -35,7 +35,10 @@ def run(trace: Path, target: Target, workload: Workload, progress: Progress = un
 def run_ramp(
     trace: Path, target: Target, workload: Workload, factor: float, progress: Progress = unwatched
 ) -> RampReport:
-    """Replay the trace's beginning from the workload's rate up, for its duration each, and report every step."""
+    """Replay the trace's beginning from the workload's rate up, for its duration each, and report every step.
+
+    A step that needs more requests than there are ends the ramp; the first one raises UserError.
+    """
     first_rate, duration_s = workload.rate, workload.duration_s
     if first_rate is None or duration_s is None or not workload.classes:
         raise UserError("a ramp needs the first step's rate, the duration of a step and at least one objective")
@@ -43,6 +46,11 @@ def run_ramp(
         raise UserError(f"the ramp's factor must be above 1, not {factor}")
     whole = read_trace(trace)
     available = min(len(whole.records), workload.max_requests or len(whole.records))
+    if first_rate * duration_s > available:
+        raise UserError(
+            f"a first step of {duration_s:g} s at {first_rate:g} requests/s needs more than the {available} requests "
+            "that there are: lower the rate or the duration of a step, or take more of a longer trace"
+        )
 
     def step(rate: float) -> RampStep | None:
         if rate * duration_s > available:

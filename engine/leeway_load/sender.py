@@ -111,6 +111,7 @@ class _Replay:
         except TimeoutError:
             answer.outcome = "cancelled" if request.departure is Departure.CANCEL else "timed_out"
         except aiohttp.ClientConnectorError as error:
+            answer.lost = True
             answer.error = f"no connection: {error}"
         except (aiohttp.ClientError, ConnectionError) as error:
             answer.lost = True
@@ -144,6 +145,7 @@ class _Answer:
             if event is None:
                 continue
             if event.error:
+                self.lost = True
                 self.error = event.error
                 return
             if event.has_text:

@@ -40,6 +40,7 @@ from reference_tokens import (
     Outcome,
     Reference,
     Setting,
+    check_telling,
     generate,
     random_prompts,
     reference,
@@ -60,7 +61,9 @@ QUESTIONS = (
     "Translate to German: The weather is nice today.",
     "Why is the sky blue? Answer as you would answer a child, then as you would answer a student of physics.",
 )
-TIE = 1e-3
+MOST_TIES = 1e-3
+"""Share of the tokens in float32."""
+LEAST_CASES = 500
 SMOLLM2 = "SmolLM2-135M"
 PREFIXES = ("off", "missed", "hit")
 MEMORIES = ("ample", "preempted", "swapped")
@@ -91,12 +94,11 @@ class Score:
     def judge(self, name: str, expected: list[Reference], tokens: list[list[int]], *, may_tie: bool) -> None:
         wrong = 0
         for reference_, answer in zip(expected, tokens, strict=True):
-            differs = [ours != theirs for ours, theirs in zip(answer, reference_.tokens, strict=True)]
-            place = differs.index(True) if True in differs else None
-            self.tokens += may_tie * (len(differs) if place is None else place + 1)
+            place = reference_.place_of_difference(answer)
+            self.tokens += may_tie * (len(answer) if place is None else place + 1)
             if place is None:
                 continue
-            tie = may_tie and reference_.margins[place] < TIE
+            tie = may_tie and reference_.agrees(answer)
             self.ties += tie
             wrong += not tie
         self.cases += 1
@@ -194,11 +196,6 @@ def check_happened(case: Case, setting: Setting, outcome: Outcome) -> None:
     assert (outcome.hit_tokens > 0) == (case.prefix == "hit"), f"{case.name}: {outcome.hit_tokens} tokens were found"
 
 
-def check_telling(name: str, expected: list[Reference]) -> None:
-    distinct = {token for answer in expected for token in answer.tokens}
-    assert len(distinct) >= 8, f"{name} says too little to tell right from wrong: {distinct}"
-
-
 def run_random_models(score: Score, cases: list[Case]) -> None:
     for name in MODELS:
         with tempfile.TemporaryDirectory() as folder:
@@ -239,8 +236,10 @@ def main() -> None:
     check_pairs(cases)
     run_random_models(score, cases[::every])
     run_smollm2(score, list(smollm2_cases())[::every])
-    print(json.dumps(score.summary()))
-    sys.exit(score.mismatches > 0)
+    figures = score.summary()
+    print(json.dumps(figures))
+    # A part of the cases, as --every asks for, may be well, but is not all of the evidence.
+    sys.exit(figures["mismatches"] > 0 or figures["tie_share"] > MOST_TIES or figures["cases"] < LEAST_CASES)
 
 
 if __name__ == "__main__":

@@ -157,11 +157,6 @@ def totals(series: dict[str, float]) -> dict[str, float]:
     }
 
 
-def is_lost(exchange: Exchange) -> bool:
-    """Whether a request got neither an answer nor an error, and was not given up by its client."""
-    return exchange.lost or exchange.error.startswith("no connection")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=30.0)
@@ -196,7 +191,7 @@ def main() -> None:
         series = held_when_idle(running)
     fifth = max(1, len(exchanges) // 5)
     blocks = {state: series[f'leeway_engine_kv_blocks{{state="{state}"}}'] for state in ("free", "cached", "used")}
-    endings = Counter("lost" if is_lost(one) else one.ending for one in exchanges)
+    endings = Counter(one.ending for one in exchanges)
     figures = {
         "minutes": options.minutes,
         "requests": len(exchanges),

@@ -216,7 +216,7 @@ async def babble(server: Server, request: web.Request, body: dict[str, Any]) -> 
     [
         (refuse, "rejected", "HTTP 429: slow down"),
         (reject_prompt, "failed", "HTTP 400: prompt too long"),
-        (fail_in_stream, "failed", "the pod is gone"),
+        (fail_in_stream, "lost", "the pod is gone"),
         (babble, "failed", "not an OpenAI stream"),
         (stop_silently, "lost", "without a finish"),
         (drop, "lost", "connection broke"),
@@ -239,7 +239,7 @@ def test_a_server_that_is_not_there(trace: Path) -> None:
     with pytest.raises(UserError, match=r"can't ask .* for its models"):
         run(trace, Target(url=server.url), Workload(max_requests=1))
     report = run(trace, Target(url=server.url, model="tiny"), Workload(max_requests=1))
-    assert report.endings["failed"] == 1
+    assert report.endings["lost"] == 1
     assert "no connection" in next(iter(report.errors))
 
 
@@ -283,12 +283,17 @@ def test_the_command_prints_json_and_tables(trace: Path) -> None:
     assert "10/10" in result.stderr
 
 
+RAMP = ["--url", "http://127.0.0.1:9", "--ramp", "--objective", "chat:ttftMs=250"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["--url", "localhost"], "http://"),
         (["--url", "http://127.0.0.1:9", "--objective", "chat"], "NAME:KEY=VALUE"),
         (["--url", "http://127.0.0.1:9", "--ramp"], "a ramp needs"),
+        ([*RAMP, "--rate", "10", "--duration-s", "61"], "more than the 600 requests"),
+        ([*RAMP, "--rate", "10", "--duration-s", "6", "--requests", "50"], "more than the 50 requests"),
         (["--url", "http://127.0.0.1:9"], "can't ask"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -185,26 +186,33 @@ def test_a_pod_boots_with_the_knobs_it_is_given(model: Path, tmp_path: Path) -> 
 
 
 def test_a_push_is_answered_while_an_iteration_runs_and_holds_for_the_next(model: Path, tmp_path: Path) -> None:
-    ceilings = {"token_budget": 4096, "chunk_size": 4096, "running_sequences": 8}
+    ceilings = {"token_budget": 1024, "chunk_size": 1024, "running_sequences": 8}
     boot = {"generation": 1, **ceilings}
     with pod(model, tmp_path, engine={"ceilings": ceilings, "knobs": boot, "kv_blocks": 1024}) as server:
         stop = threading.Event()
 
-        def load() -> None:
+        def load(number: int) -> None:
+            draw = random.Random(number)
             while not stop.is_set():
-                body = {"model": MODEL, "prompt": [65] * 4000, "max_tokens": 8, "ignore_eos": True}
+                # Tokens of its own: a prompt that begins like another is found in KV, and makes short iterations.
+                prompt = [draw.randrange(256) for _ in range(4000)]
+                body = {"model": MODEL, "prompt": prompt, "max_tokens": 2, "ignore_eos": True}
                 http("POST", f"{server.url}/v1/completions", body)
 
-        loads = [threading.Thread(target=load) for _ in range(4)]
+        loads = [threading.Thread(target=load, args=(number,)) for number in range(4)]
         for thread in loads:
             thread.start()
         try:
             for generation in range(2, 30):
-                answer = push(server, {**KNOBS, "generation": generation})
+                sizes = {"tokenBudget": 1024 - generation, "chunkSize": 1024, "runningSequences": 8}
+                answer = push(server, {"generation": generation, **sizes})
                 assert answer.status == 200
                 while (now := read_knobs(server))["enforced"]["generation"] < generation:
                     time.sleep(0.002)
                 assert now["enforcedSincePlan"] - answer.json["plans"] <= 1
+            series = server.metrics(server.url)
+            iterations = series["leeway_engine_iteration_seconds_count"]
+            assert series["leeway_engine_chunk_tokens_sum"] / iterations > 500, "iterations are long"
         finally:
             stop.set()
             for thread in loads:

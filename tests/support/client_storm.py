@@ -16,8 +16,8 @@ from serving import MODEL, Running
 PROMPTS = ("Hello", "Hello, world", "A lighthouse keeper", "x" * 100, "y" * 40)
 SURVIVOR_TOKENS, DOOMED_TOKENS = 60, 3000
 AT_A_TIME = 8
-REFUSED_PAUSE_S = (0.15, 0.5)
-"""From well after the gateway has the request to more than the pause after which it asks the pods again."""
+REFUSED_PAUSE_S = (0.15, 1.3)
+"""From well after the gateway has the request to more than the second after which a full pod may be asked again."""
 IDLE_TIMEOUT_S = 60.0
 _CANCELLED = 'leeway_engine_requests_total{finish_reason="cancel"}'
 _LENGTH = 'leeway_engine_requests_total{finish_reason="length"}'

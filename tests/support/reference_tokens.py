@@ -19,6 +19,10 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 BLOCK_SIZE = 16
 TURN_ITERATIONS = 5
+TIE = 1e-3
+"""The reference's two best logits are a tie if they are no further apart."""
+LEAST_DISTINCT = 8
+"""An answer of fewer different tokens says too little to tell right from wrong."""
 FIRST_COME = Policies()
 SIZES: dict[str, Any] = {
     "vocab_size": 211,
@@ -69,6 +73,23 @@ class Reference:
 
     tokens: list[int]
     margins: list[float]
+
+    def place_of_difference(self, tokens: Sequence[int]) -> int | None:
+        """Where the first of other tokens stands, None if there is none."""
+        differs = [ours != theirs for ours, theirs in zip(tokens, self.tokens, strict=True)]
+        return differs.index(True) if True in differs else None
+
+    def agrees(self, tokens: Sequence[int]) -> bool:
+        """Whether these tokens are the same up to the first tie."""
+        place = self.place_of_difference(tokens)
+        return place is None or self.margins[place] < TIE
+
+
+def check_telling(name: str, expected: Sequence[Reference]) -> None:
+    """Each answer must have enough different tokens."""
+    for number, answer in enumerate(expected):
+        distinct = set(answer.tokens)
+        assert len(distinct) >= LEAST_DISTINCT, f"answer {number} of {name} has no more tokens than {distinct}"
 
 
 def reference(model: PreTrainedModel, prompt: Sequence[int], length: int) -> Reference:

@@ -1,6 +1,7 @@
 """What the demonstration concludes, and the report it writes."""
 
 import re
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -99,6 +100,10 @@ def test_figures_leave_the_warm_up_out_but_count_every_request() -> None:
     assert (figures["attainment_before"], figures["attainment_after"]) == (0, 1)
     assert figures["goodput_after_rps"] > figures["goodput_before_rps"] == 0
     assert succeeded(figures, difference)
+    after.exchanges[-1] = replace(after.exchanges[-1], lost=True)
+    cut = summarize((before, after, again), (before, after, again), difference, {"pod_restarts": 0})
+    assert (cut["lost"], cut["errors"]) == (1, 1)
+    assert not succeeded(cut, difference)
     assert not succeeded({**figures, "lost": 1}, difference)
     assert not succeeded({**figures, "pod_restarts": 1}, difference)
     assert not succeeded(figures, Difference(0.1, 0.0, 0.2))

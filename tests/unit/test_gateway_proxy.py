@@ -2,16 +2,20 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from leeway_core.openai_error import openai_error
 from leeway_gateway.config import GatewayConfig
 from leeway_gateway.events import EventReader
 from leeway_gateway.metrics import GatewayMetrics
@@ -19,6 +23,7 @@ from leeway_gateway.objectives import Objectives
 from leeway_gateway.proxy import Proxy
 from leeway_gateway.roster import Pod, Roster
 from leeway_gateway.run import routes
+from prometheus_client.samples import Sample
 
 Script = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HOST = "127.0.0.1"
@@ -84,7 +89,36 @@ async def serving(app: web.Application) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def through_gateway(
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What became of one request."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    asked_s: list[list[float]]
+    """When each pod was asked."""
+    samples: list[Sample]
+    """All metrics of the gateway."""
+
+    @property
+    def error(self) -> Any:
+        return json.loads(self.body)["error"]
+
+    @property
+    def asked(self) -> list[int]:
+        return [len(times_s) for times_s in self.asked_s]
+
+    def value(self, name: str, **labels: str) -> float:
+        (value,) = (
+            sample.value
+            for sample in self.samples
+            if sample.name == f"leeway_gateway_{name}" and labels.items() <= sample.labels.items()
+        )
+        return value
+
+
+def send(
     tmp_path: Path,
     *scripts: Script,
     wait_s: float = 0.3,
@@ -92,22 +126,23 @@ def through_gateway(
     body: bytes = b"{}",
     headers: Mapping[str, str] = MappingProxyType({}),
     objectives: str = '[{"name": "only", "ttftMs": 60000, "itlMs": 60000}]',
-) -> tuple[int, bytes, dict[tuple[str, str], float], list[int]]:
-    """Send one request before pods of these scripts: status, body, verdicts, and how often each pod was asked."""
+    method: str = "POST",
+) -> Seen:
+    """Send one request to a gateway before pods of these scripts."""
     file = tmp_path / "objectives.json"
     file.write_text(objectives)
-    asked = [0] * len(scripts)
+    asked_s: list[list[float]] = [[] for _ in scripts]
 
     def pod_app(number: int, script: Script) -> web.Application:
         async def answer(request: web.Request) -> web.StreamResponse:
-            asked[number] += 1
+            asked_s[number].append(time.monotonic())
             return await script(request)
 
         app = web.Application()
         app.add_routes([web.post("/v1/completions", answer)])
         return app
 
-    async def send() -> tuple[int, bytes, dict[tuple[str, str], float], list[int]]:
+    async def run() -> Seen:
         async with AsyncExitStack() as stack:
             urls = [await stack.enter_async_context(serving(pod_app(i, s))) for i, s in enumerate(scripts)]
             metrics = GatewayMetrics()
@@ -119,17 +154,26 @@ def through_gateway(
             front = await stack.enter_async_context(serving(routes(proxy, metrics, config)))
             client = await stack.enter_async_context(aiohttp.ClientSession())
             own = {} if objective is None else {"X-Leeway-Objective": objective}
-            async with client.post(f"{front}/v1/completions", data=body, headers={**own, **headers}) as response:
+            url = f"{front}/v1/completions"
+            async with client.request(method, url, data=body, headers={**own, **headers}) as response:
                 answer = await response.read()
-            verdicts = {
-                (sample.labels["result"], sample.labels["reason"]): sample.value
-                for metric in metrics.registry.collect()
-                for sample in metric.samples
-                if sample.name == "leeway_gateway_verdicts_total" and sample.value
-            }
-            return response.status, answer, verdicts, asked
+            samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
+            return Seen(response.status, answer, response.headers, asked_s, samples)
 
-    return asyncio.run(send())
+    return asyncio.run(run())
+
+
+def through_gateway(
+    tmp_path: Path, *scripts: Script, **options: Any
+) -> tuple[int, bytes, dict[tuple[str, str], float], list[int]]:
+    """Send one request before pods of these scripts: status, body, verdicts, and how often each pod was asked."""
+    seen = send(tmp_path, *scripts, **options)
+    verdicts = {
+        (sample.labels["result"], sample.labels["reason"]): sample.value
+        for sample in seen.samples
+        if sample.name == "leeway_gateway_verdicts_total" and sample.value
+    }
+    return seen.status, seen.body, verdicts, seen.asked
 
 
 def noting(seen: list[Mapping[str, str]], then: Script = whole) -> Script:
@@ -260,6 +304,109 @@ async def finds_fault(_: web.Request) -> web.StreamResponse:
 def test_a_fault_that_the_pod_finds_is_passed_on_and_not_counted(tmp_path: Path) -> None:
     status, body, verdicts, asked = through_gateway(tmp_path, finds_fault, whole)
     assert (status, json.loads(body), verdicts, asked) == (400, {"error": {"message": "bad"}}, {}, [1, 0])
+
+
+def declines(code: str, retry_after_s: int = 0, status: int = 503) -> Script:
+    """A pod that refuses with its reason."""
+
+    async def script(_: web.Request) -> web.StreamResponse:
+        body = openai_error(f"because of {code}", "overloaded_error", code=code)
+        return web.json_response(body, status=status, headers={"Retry-After": str(retry_after_s)})
+
+    return script
+
+
+def in_turn(*scripts: Script) -> Script:
+    """A pod that follows another script each time, and the last one from then on."""
+    left = list(scripts)
+
+    async def script(request: web.Request) -> web.StreamResponse:
+        return await (left.pop(0) if len(left) > 1 else left[0])(request)
+
+    return script
+
+
+@pytest.mark.parametrize("code", ["queue_upstream", "queue_full", "kv_headroom", "not_ready"])
+def test_a_refused_request_is_held_and_sent_again_when_its_pod_says(tmp_path: Path, code: str) -> None:
+    pod = in_turn(declines(code, 1), whole)
+    seen = send(tmp_path, pod, wait_s=30)
+    assert (seen.status, seen.asked) == (200, [2])
+    first_s, second_s = seen.asked_s[0]
+    assert second_s - first_s >= 1
+    assert seen.value("retries_total", reason="refused") == 1
+    assert seen.value("responses_total", status="200") == 1
+
+
+def test_another_pod_is_asked_before_one_that_refused(tmp_path: Path) -> None:
+    seen = send(tmp_path, declines("queue_upstream", 9), whole, wait_s=30)
+    assert (seen.status, seen.asked) == (200, [1, 1])
+
+
+@pytest.mark.parametrize("code", ["queue_upstream", "queue_full", "kv_headroom"])
+def test_when_the_wait_is_over_the_client_gets_the_refusal_of_the_last_pod(tmp_path: Path, code: str) -> None:
+    status, body, verdicts, asked = through_gateway(tmp_path, declines("not_ready", 5), declines(code, 7))
+    assert (status, json.loads(body)["error"]["code"], asked) == (503, code, [1, 1])
+    assert verdicts == {("missed", "rejected"): 1}
+    seen = send(tmp_path, declines(code, 7))
+    assert (seen.status, seen.error["message"], seen.headers["Retry-After"]) == (503, f"because of {code}", "7")
+    assert seen.value("retries_total", reason="refused") == 0
+    assert seen.value("responses_total", status="503") == 1
+
+
+LATE = declines("deadline_unreachable", 3)
+
+
+@pytest.mark.parametrize(
+    "pods", [[LATE], [LATE, declines("queue_upstream", 9)], [declines("queue_full", 9), LATE], [LATE, refuses, LATE]]
+)
+def test_a_deadline_that_no_pod_can_meet_is_told_at_once(tmp_path: Path, pods: list[Script]) -> None:
+    began_s = time.monotonic()
+    seen = send(tmp_path, *pods, wait_s=300)
+    assert time.monotonic() - began_s < 100
+    assert (seen.status, seen.error["code"], seen.headers["Retry-After"]) == (503, "deadline_unreachable", "3")
+    assert seen.asked == [1] * len(pods)
+
+
+def test_a_deadline_out_of_reach_in_one_pod_may_be_met_in_another(tmp_path: Path) -> None:
+    seen = send(tmp_path, declines("deadline_unreachable"), whole, wait_s=300)
+    assert (seen.status, seen.asked) == (200, [1, 1])
+
+
+def test_who_sends_too_much_is_told_so_at_once_and_it_is_no_output(tmp_path: Path) -> None:
+    seen = send(tmp_path, declines("tenant_requests", 4, status=429), whole, wait_s=300)
+    assert (seen.status, seen.error["code"], seen.headers["Retry-After"]) == (429, "tenant_requests", "4")
+    assert seen.asked == [1, 0]
+    assert seen.value("ttft_seconds_count", objective="only") == 0
+    assert seen.value("verdicts_total", result="missed", reason="rejected") == 1
+    assert seen.value("bounds_total", bound="ttft", result="missed") == 1
+    assert seen.value("responses_total", status="429") == 1
+
+
+def test_an_answer_in_one_piece_is_output(tmp_path: Path) -> None:
+    assert send(tmp_path, whole).value("ttft_seconds_count", objective="only") == 1
+
+
+def test_every_answer_of_gateway_and_pods_has_a_series_from_the_start(tmp_path: Path) -> None:
+    counted = {
+        sample.labels["status"]
+        for metric in GatewayMetrics().registry.collect()
+        for sample in metric.samples
+        if sample.name == "leeway_gateway_responses_total"
+    }
+    answers = {
+        "200": send(tmp_path, whole),
+        "400": send(tmp_path, finds_fault),
+        "405": send(tmp_path, whole, method="PUT"),
+        "413": send(tmp_path, whole, body=b"x" * 20_000),
+        "429": send(tmp_path, declines("queue_delay", 1, status=429)),
+        "502": send(tmp_path, *[dies] * 3),
+        "503": send(tmp_path),
+        "504": send(tmp_path, streams(then=hang)),
+    }
+    for status, seen in answers.items():
+        assert (str(seen.status), seen.value("responses_total", status=status)) == (status, 1)
+    assert set(answers) < counted
+    assert answers["502"].value("retries_total", reason="broken") == 2
 
 
 def test_a_client_that_takes_nothing_is_cut_off_and_its_pod_freed(tmp_path: Path) -> None:

@@ -33,10 +33,12 @@ def test_engines_have_no_api_token() -> None:
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("chat-engine", False)
 
 
-def test_gateways_may_follow_endpointslices_and_nothing_else() -> None:
+def test_the_gateway_may_read_endpoint_slices_of_its_namespace_and_nothing_else() -> None:
     objects = made()
-    (rule,) = objects["Role", "chat-gateway"]["rules"]
-    assert (rule["resources"], set(rule["verbs"])) == (["endpointslices"], {"get", "list", "watch"})
+    roles = {name: item for (kind, name), item in objects.items() if "Role" in kind and not kind.endswith("Binding")}
+    assert list(roles) == ["chat-gateway"]
+    read = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+    assert roles["chat-gateway"]["rules"] == [read]
     binding = objects["RoleBinding", "chat-gateway"]
     assert binding["roleRef"]["name"] == "chat-gateway"
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "chat-gateway", "namespace": "team"}]

@@ -10,7 +10,11 @@ OBJECTIVES_KEY = "objectives.json"
 
 
 def gateway_children(profile: Profile, image: str) -> list[Object]:
-    """Return the gateway's Deployment and what it needs; of the cluster it may only follow its EndpointSlices."""
+    """Return the gateway's Deployment and what it needs.
+
+    Of the cluster it may read the EndpointSlices of its namespace, and nothing else: no Role narrows a list to a label,
+    so that it follows those of its own Service is by its own choice.
+    """
     name = profile.names.gateway
     rule = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
