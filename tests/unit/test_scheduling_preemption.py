@@ -170,3 +170,36 @@ def test_whatever_the_weights_every_request_gets_all_its_tokens(
     assert [request.generated for request in added] == [output for _, output, _, _ in requests]
     assert {request.finish_reason for request in added} == {FinishReason.LENGTH}
     assert engine.pool.free == 10
+
+
+def run(engine: Scheduler, now_s: float, iterations: int) -> float:
+    """Run that many iterations of 0.1 s and return the time after them."""
+    for _ in range(iterations):
+        plan = engine.plan(now_s)
+        engine.observe(plan, 0.1)
+        engine.complete(plan)
+        now_s += 0.1
+    return now_s
+
+
+def test_a_rejected_victim_has_left_before_another_is_admitted() -> None:
+    policies = Policies(
+        slack=Slack(unreachable="reject", doubt_percent=0), victim=Victim(deadline_points=0.0, recompute_points=0.0)
+    )
+    limits = {"token_budget": 100, "chunk_size": 5, "running_sequences": 2}
+    knobs = PodKnobs(generation=1, policies=policies, **limits)
+    engine = Scheduler(BlockPool(20, 4), knobs, Ceilings(**limits))
+    for number in range(4):
+        engine.add(f"lesson {number}", 20, 8)
+    now_s = run(engine, 0.0, 40)
+    engine.add("grows", 2, 60, arrival_s=now_s)
+    now_s = run(engine, now_s, 16)
+    late = engine.add("late", 56, 1, arrival_s=now_s, deadline_s=now_s + 1.6)
+    engine.add("next", 1, 1, arrival_s=now_s)
+    # It is in reach unless what is computed of it must be computed again, and it holds all the KV that is left.
+    plan = engine.plan(run(engine, now_s, 7))
+    assert (plan.rejected, [request.request_id for request in plan.admitted]) == ([late], ["next"])
+    assert (late.state, late.finish_reason, late.blocks) == (State.FINISHED, FinishReason.REJECTED, [])
+    assert late.prefilled > 0
+    assert list(engine.running) == ["grows", "next"]
+    assert not {*plan.decodes, *(chunk.request for chunk in plan.prefills)} & {late}
