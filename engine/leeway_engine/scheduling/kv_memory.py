@@ -94,6 +94,7 @@ class KvMemory:
     def drop(self, request: Request) -> None:
         """Take the blocks from a running request; it will be computed again but for what is found published."""
         self._let_go(request)
+        request.reached = max(request.reached, request.computed)
         request.computed = 0
 
     def keep(self, request: Request) -> bool:

@@ -494,6 +494,7 @@ class Scheduler:
         else:
             self._queue.remove(request)
             self.tenants.left_queue(request)
+        self.tenants.refund(request)
         if runs and whole and request.tool_wait_s > 0 and self.kv.keep(request):
             request.move_to(State.TOOL_WAIT)
             self.tool_waits.begin(request, self._now_s)
