@@ -1,5 +1,6 @@
 """Which request loses its KV, and how it comes back."""
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -58,7 +59,9 @@ def test_the_score_prefers(better: dict[str, float], worse: dict[str, float]) ->
     victims, _ = choice()
     if "deadline_s" in better:
         better, worse = LAST | better, LAST | worse
-    assert victims.score(running(**better), 10.0) > victims.score(running(**worse), 10.0)
+    first, second = running(**better), running(**worse, order=2)
+    # Among equals the latest arrival would go first.
+    assert list(victims.candidates([first, second], 10.0)) == [first, second]
 
 
 def test_the_score_prefers_who_frees_more() -> None:
@@ -83,7 +86,7 @@ def test_the_score_prefers_the_tenant_that_was_served_most() -> None:
     )
 )
 @settings(max_examples=50)
-def test_candidates_come_by_score_and_the_latest_first_among_equals(
+def test_among_many_candidates_one_comes_before_another_as_it_does_where_there_are_only_the_two(
     counts: list[tuple[int, int, float | None]],
 ) -> None:
     victims, _ = choice()
@@ -91,8 +94,16 @@ def test_candidates_come_by_score_and_the_latest_first_among_equals(
         running(order=order, computed=computed, generated=generated, deadline_s=deadline_s)
         for order, (computed, generated, deadline_s) in enumerate(counts)
     ]
-    expected = sorted(requests, key=lambda request: (victims.score(request, 10.0), request.order), reverse=True)
-    assert list(victims.candidates(requests, 10.0)) == expected
+    ranked = list(victims.candidates(requests, 10.0))
+    assert {request.order for request in ranked} == set(range(len(requests)))
+    for first, second in combinations(ranked, 2):
+        assert list(victims.candidates([second, first], 10.0)) == [first, second]
+
+
+def test_among_equal_candidates_the_latest_arrival_comes_first() -> None:
+    victims, _ = choice()
+    requests = [running(order=order) for order in (2, 1, 3)]
+    assert [request.order for request in victims.candidates(requests, 0.0)] == [3, 2, 1]
 
 
 def test_a_request_is_swapped_only_where_that_is_offered_fits_and_is_quicker() -> None:
