@@ -225,7 +225,7 @@ class Engine:
         started_s = self._clock()
         if self._plan_ahead:
             self._scheduler.amend(plan, started_s)
-        for request in plan.preempted:
+        for request in plan.preempted + plan.rejected:
             self._rows.leave(request)
         for request in plan.admitted:
             generation = self._generations[request]

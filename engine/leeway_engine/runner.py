@@ -54,11 +54,6 @@ class ModelRunner:
         self._device = decoder.embedding.weight.device
         self._graphs = record_decodes(decoder, kernels, cache, rows.blocks.shape)
 
-    @property
-    def path(self) -> str:
-        """What ran the last plan, for the metrics."""
-        return self._kernels.name
-
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Flight:
         """Start the forward pass of a plan; on a GPU it goes on after this returns, on a CPU it is done then.

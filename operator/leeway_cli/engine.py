@@ -23,6 +23,9 @@ def engine(
     max_running_sequences: Annotated[
         int, typer.Option(min=1, help="Ceiling of the requests that decode at a time.", rich_help_panel=HOLD)
     ] = 128,
+    max_requests: Annotated[
+        int, typer.Option(min=1, help="Most requests, running and waiting; more get a 503.", rich_help_panel=HOLD)
+    ] = 2048,
     kv_blocks: Annotated[int, typer.Option(min=1, help="Blocks of the KV cache.", rich_help_panel=HOLD)] = 1024,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block.", rich_help_panel=HOLD)] = 16,
     swap_blocks: Annotated[
@@ -104,6 +107,7 @@ def engine(
             host=host,
             port=port,
             knobs_port=knobs_port,
+            max_requests=max_requests,
             unready_after_s=unready_after_s,
             kill_after_s=kill_after_s,
             event_log=event_log,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from engine_storm import ZombieWatch
+from leaks import leaks
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_core.policies import (
     AdaptiveChunk,
@@ -25,6 +27,7 @@ from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.weights import load_decoder
+from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import FinishReason, RequestRejected
 from reference_tokens import save_model
 
@@ -387,3 +390,42 @@ def test_debts_are_told_while_tenants_wait_and_end_with_the_last_of_them(decoder
     assert engine.stats().tenant_debts == {"b": 0.0, "c": 0.0}
     drain(engine)
     assert engine.stats().tenant_debts == {}
+
+
+class Stopwatch:
+    """A clock that goes on only while iterations run."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def tick(self, _: Plan) -> None:
+        self.now_s += 0.1
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_where_a_running_request_is_rejected_another_takes_its_place_at_once(decoder: Decoder, *, ahead: bool) -> None:
+    clock = Stopwatch()
+    limits = {"token_budget": 64, "chunk_size": 5, "running_sequences": 2}
+    policies = Policies(
+        slack=Slack(unreachable="reject", doubt_percent=0), victim=Victim(deadline_points=0.0, recompute_points=0.0)
+    )
+    knobs = PodKnobs(generation=1, policies=policies, **limits)
+    options = EngineOptions(20, knobs, Ceilings(**limits), block_size=4, prefix_reuse=False, plan_ahead=ahead)
+    engine = Engine(decoder, options, clock)
+    ZombieWatch(engine, clock.tick)
+    for number in range(4):
+        engine.add(request(f"lesson {number}", 20, 8))
+    drain(engine)
+    engine.add(request("grows", 2, 60))
+    for _ in range(16):
+        engine.step()
+    # It is within reach unless what is computed of it must be computed again, and takes all the KV that is left.
+    late = replace(request("late", 56, 1), arrival_s=clock.now_s, deadline_s=clock.now_s + 1.6)
+    engine.add(late)
+    engine.add(request("next", 1, 1))
+    events = drain(engine)
+    assert [(event.finish_reason, event.output_tokens) for event in events["late"]] == [(FinishReason.REJECTED, 0)]
+    assert [len(tokens(events[name])) for name in ("grows", "next")] == [60 - 16, 1]
+    assert leaks(engine) == 0

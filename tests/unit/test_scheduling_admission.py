@@ -9,7 +9,7 @@ from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_core.policies import AdmissionLimits, Policies
 from leeway_engine.scheduling.admission import ACCEPTED, Admission, Answer, Arrival, Occupancy
 from leeway_engine.scheduling.blocks import BlockPool
-from leeway_engine.scheduling.request import RequestRejected
+from leeway_engine.scheduling.request import Request, RequestRejected
 from leeway_engine.scheduling.scheduler import Scheduler
 
 ARRIVAL = Arrival(uncached_tokens=100, prompt_tokens=120, max_tokens=50, expected_output=30)
@@ -20,14 +20,15 @@ POD = Occupancy(
     tenant_requests=4,
     tenant_waiting_tokens=300,
     queue_s=6.0,
-    output_s=2.0,
+    end_s=2.0,
+    tenant_end_s=3.0,
 )
 
 
 @pytest.mark.parametrize(
     ("limits", "answer", "reason", "retry_after_s"),
     [
-        (AdmissionLimits(tenant_requests=4), Answer.REJECT, "tenant_requests", 2.0),
+        (AdmissionLimits(tenant_requests=4), Answer.REJECT, "tenant_requests", 3.0),
         (AdmissionLimits(tenant_waiting_tokens=399), Answer.REJECT, "tenant_tokens", 6.0),
         (AdmissionLimits(waiting_requests=10), Answer.ROUTE, "queue_full", 6.0),
         (AdmissionLimits(queue_delay_s=5.0), Answer.REJECT, "queue_delay", 1.0),
@@ -131,6 +132,121 @@ def test_the_predicted_queue_delay_is_about_the_one_that_comes() -> None:
         run(engine, 1)
         iterations += 1
     assert predicted_s == pytest.approx(iterations * 0.1, rel=0.3)
+
+
+BUSY = AdmissionLimits(queue_delay_s=1e9)
+
+
+def taught(limits: AdmissionLimits, running: int, outputs: list[int], blocks: int = 2000) -> Scheduler:
+    """A pod whose every iteration takes 0.1 s, and that has seen such outputs of the class `chat`."""
+    policies = Policies(admission=AdmissionLimits())
+    knobs = PodKnobs(generation=1, token_budget=256, chunk_size=64, running_sequences=running, policies=policies)
+    engine = Scheduler(BlockPool(blocks, 16), knobs, Ceilings(token_budget=256, chunk_size=64, running_sequences=64))
+    for number, output in enumerate(outputs):
+        engine.add(f"lesson {number}", 8, output, slo_class="chat")
+    while engine.running or engine.waiting:
+        run(engine, 1)
+    limited = Policies(admission=limits)
+    engine.accept(knobs.model_copy(update={"generation": 2, "policies": limited}))
+    return engine
+
+
+def wait_s(engine: Scheduler, request: Request) -> float:
+    """Run until the request has its first chunk, and return how long that took."""
+    iterations = 0
+    while not request.computed:
+        run(engine, 1)
+        iterations += 1
+    return 0.1 * iterations
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "prompt", "output"),
+    [
+        pytest.param(2, 0, 8, 100, id="the first to wait"),
+        pytest.param(2, 18, 8, 100, id="a queue"),
+        pytest.param(8, 5, 8, 60, id="fewer wait than run"),
+        pytest.param(8, 50, 8, 20, id="many more wait than run"),
+        pytest.param(32, 40, 300, 30, id="prefills and decodes"),
+    ],
+)
+def test_the_predicted_queue_delay_knows_that_all_running_sequences_are_in_use(
+    running: int, waiting: int, prompt: int, output: int
+) -> None:
+    engine = taught(BUSY, running, [output] * 20)
+    for number in range(running + waiting):
+        engine.add(str(number), prompt, 400, slo_class="chat")
+    run(engine, 3)
+    predicted_s = engine._occupancy("").queue_s
+    last = engine.add("last", 8, 1)
+    waited_s = 0.0
+    while not last.computed:
+        run(engine, 1)
+        for request in [r for r in engine.running.values() if r.generated == output]:
+            engine.stop(request.request_id)
+        waited_s += 0.1
+    assert predicted_s == pytest.approx(waited_s, rel=0.15, abs=0.3)
+
+
+def test_an_output_is_expected_by_its_class_and_never_beyond_its_own_limit() -> None:
+    engine = taught(BUSY, 1, [50] * 20)
+    engine.add("runs", 8, 400, slo_class="chat")
+    run(engine, 1)
+    usual_s = engine._occupancy("").queue_s
+    assert usual_s == pytest.approx(4.9, rel=0.1)
+    engine.add("short", 8, 7, slo_class="chat")
+    assert engine._occupancy("").queue_s - usual_s == pytest.approx(0.7, rel=0.1)
+    engine.add("as all others", 8, 400, slo_class="of another class")
+    assert engine._occupancy("").queue_s - usual_s == pytest.approx(5.7, rel=0.1)
+
+
+def test_a_free_slot_is_no_wait_and_kv_that_holds_no_more_is_as_good_as_none() -> None:
+    engine = taught(BUSY, 8, [40] * 20, blocks=20)
+    for number in range(3):
+        engine.add(str(number), 60, 40, slo_class="chat")
+    run(engine, 2)
+    assert engine._occupancy("").queue_s < 0.2
+    for number in range(3, 6):
+        engine.add(str(number), 60, 40, slo_class="chat")
+    run(engine, 2)
+    assert len(engine.running) < 6
+    predicted_s = engine._occupancy("").queue_s
+    assert predicted_s == pytest.approx(wait_s(engine, engine.add("last", 60, 40, slo_class="chat")), rel=0.4)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (AdmissionLimits(queue_delay_s=20.0), "queue_delay"),
+        (AdmissionLimits(upstream_delay_s=20.0), "queue_upstream"),
+        (AdmissionLimits(kv_percent=1), "kv_headroom"),
+        (AdmissionLimits(tenant_requests=4), "tenant_requests"),
+    ],
+)
+def test_who_comes_again_when_told_to_is_taken_and_not_much_earlier(limits: AdmissionLimits, reason: str) -> None:
+    engine = taught(limits, 2, [100] * 20, blocks=4000 if reason == "kv_headroom" else 2000)
+    # One end more, and a new one waits for no more than 20 s, or has room in the KV that is to be filled.
+    for number in range(4):
+        engine.add(str(number), 8, 100 if number < 2 else 200, slo_class="chat")
+        run(engine, 1)
+    if reason in ("queue_delay", "queue_upstream"):
+        for number in range(4, 6):
+            engine.add(str(number), 8, 100, slo_class="chat")
+    with pytest.raises(RequestRejected) as rejection:
+        engine.add("again", 150, 100, slo_class="chat")
+    assert rejection.value.code == reason
+    retry_after_s = rejection.value.retry_after_s
+    assert retry_after_s is not None
+    iterations = 0
+    while True:
+        run(engine, 1)
+        iterations += 1
+        try:
+            engine.add("again", 150, 100, slo_class="chat")
+        except RequestRejected:
+            continue
+        break
+    assert retry_after_s == pytest.approx(iterations * 0.1, rel=0.15)
 
 
 def test_a_long_queue_is_turned_away_and_taken_again_once_it_is_shorter() -> None:

@@ -15,6 +15,7 @@ from leeway_engine.scheduling.move import Way
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import FinishReason, Request, State
 from leeway_engine.scheduling.scheduler import Scheduler
+from plan_limits import check_limits
 
 BLOCKS, BLOCK_SIZE, SWAP_BLOCKS = 12, 4, 6
 CAPACITY = BLOCKS * BLOCK_SIZE
@@ -23,6 +24,7 @@ POLICIES = st.builds(
     Policies,
     ranking=st.just(TokenCounters()),
     adaptive_chunk=st.none() | st.just(AdaptiveChunk(itl_s=0.008, floor_tokens=2)),
+    iteration_s=st.none() | st.just(0.006),
     prefill_cap=st.none() | st.just(PrefillCap(prefills=2, chunk_tokens=4)),
     protection=st.none() | st.just(Protection(decode_cap=2, boost_iterations=5, overdue_iterations=15)),
     growth=st.builds(Growth, reserve=st.sampled_from(("none", "expected", "all"))),
@@ -72,6 +74,7 @@ class AheadMachine(RuleBasedStateMachine):
     def plan(self) -> None:
         if self.scheduler.running or self.scheduler.waiting:
             self.next = self.scheduler.plan()
+            check_limits(self.scheduler, self.next)
             assert self.next.knobs == self.knobs, "a plan has the knobs accepted before it is made"
 
     @precondition(lambda self: self.next is not None and self.running is None)
@@ -79,15 +82,18 @@ class AheadMachine(RuleBasedStateMachine):
     def launch(self) -> None:
         plan, self.next = self.next, None
         assert plan is not None
+        planned = len(plan.prefills)
         self.scheduler.amend(plan)
+        if len(plan.prefills) > planned:
+            check_limits(self.scheduler, plan)
         work = [(request, 1) for request in plan.decodes] + [*plan.prefills]
         assert all(request.state is not State.FINISHED for request, _ in work), "who has ended is not launched again"
         assert len({request for request, _ in work}) == len(work)
         assert plan.tokens == sum(tokens for _, tokens in work) <= plan.knobs.token_budget
-        assert all(0 < tokens <= plan.knobs.chunk_size for _, tokens in plan.prefills)
         self._compute(plan, work)
         self.drawing = [request for request, tokens in work if request.computed + tokens == request.known]
         self.scheduler.book(plan)
+        self.scheduler.observe(plan, 0.002 + 0.0005 * plan.tokens)
         self.running = plan
 
     @precondition(lambda self: self.running is not None)

@@ -107,7 +107,7 @@ class KvMachine(RuleBasedStateMachine):
     def admit(self, growth: Growth) -> None:
         while self.waiting and len(self.running) < MOST_RUNNING:
             request = self.waiting[0]
-            if not self.kv.fits(request, growth, len(self.running)):
+            if self.kv.lacking(request, growth, len(self.running)) > 0:
                 if not self.kept:
                     break
                 self.kv.release(self.kept.pop())

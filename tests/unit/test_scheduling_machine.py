@@ -28,6 +28,7 @@ from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import LEGAL_TRANSITIONS, FinishReason, Request, RequestRejected, State
 from leeway_engine.scheduling.scheduler import Scheduler
+from plan_limits import check_limits
 
 BLOCKS, BLOCK_SIZE, MOST_RUNNING, SWAP_BLOCKS = 12, 4, 5, 6
 CEILINGS = Ceilings(token_budget=32, chunk_size=32, running_sequences=MOST_RUNNING)
@@ -298,10 +299,10 @@ class PolicyMachine(RuleBasedStateMachine):
             self.requests.append(request)
         return name
 
-    @rule(policies=POLICIES, budget=st.integers(4, 16))
-    def switch(self, policies: Policies, budget: int) -> None:
-        update = {"generation": self.knobs.generation + 1, "policies": policies, "token_budget": budget}
-        self.knobs = self.knobs.model_copy(update=update)
+    @rule(policies=POLICIES, budget=st.integers(5, 24), chunk=st.integers(1, 24), running=st.integers(1, MOST_RUNNING))
+    def switch(self, policies: Policies, budget: int, chunk: int, running: int) -> None:
+        update = {"token_budget": budget, "chunk_size": chunk, "running_sequences": running, "policies": policies}
+        self.knobs = self.knobs.model_copy(update={**update, "generation": self.knobs.generation + 1})
         assert self.scheduler.accept(self.knobs).refusal is None
 
     @rule(name=consumes(names))
@@ -324,13 +325,10 @@ class PolicyMachine(RuleBasedStateMachine):
         for _ in range(iterations):
             held = len(self.scheduler.running)
             plan = self.scheduler.plan(self.now_s)
-            assert plan.tokens <= plan.knobs.token_budget
+            check_limits(self.scheduler, plan)
             assert len(self.scheduler.running) <= max(held, plan.knobs.running_sequences)
-            assert all(0 < chunk.tokens <= plan.knobs.chunk_size for chunk in plan.prefills)
             assert plan.tokens or not self.scheduler.running
             assert self.scheduler.running or not self.scheduler.waiting
-            for request, tokens in [(r, 1) for r in plan.decodes] + list(plan.prefills):
-                assert request.computed + tokens <= len(request.blocks) * BLOCK_SIZE
             if plan.knobs.policies.victim is None and plan.preempted and self.scheduler.running:
                 earliest = min(request.order for request in self.scheduler.running.values())
                 assert all(victim.order > earliest or not self.scheduler.running for victim in plan.preempted)

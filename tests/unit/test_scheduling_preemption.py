@@ -1,5 +1,6 @@
 """Which request loses its KV, and how it comes back."""
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -58,7 +59,9 @@ def test_the_score_prefers(better: dict[str, float], worse: dict[str, float]) ->
     victims, _ = choice()
     if "deadline_s" in better:
         better, worse = LAST | better, LAST | worse
-    assert victims.score(running(**better), 10.0) > victims.score(running(**worse), 10.0)
+    first, second = running(**better), running(**worse, order=2)
+    # Among equals the latest arrival would go first.
+    assert list(victims.candidates([first, second], 10.0)) == [first, second]
 
 
 def test_the_score_prefers_who_frees_more() -> None:
@@ -83,7 +86,7 @@ def test_the_score_prefers_the_tenant_that_was_served_most() -> None:
     )
 )
 @settings(max_examples=50)
-def test_candidates_come_by_score_and_the_latest_first_among_equals(
+def test_among_many_candidates_one_comes_before_another_as_it_does_where_there_are_only_the_two(
     counts: list[tuple[int, int, float | None]],
 ) -> None:
     victims, _ = choice()
@@ -91,8 +94,16 @@ def test_candidates_come_by_score_and_the_latest_first_among_equals(
         running(order=order, computed=computed, generated=generated, deadline_s=deadline_s)
         for order, (computed, generated, deadline_s) in enumerate(counts)
     ]
-    expected = sorted(requests, key=lambda request: (victims.score(request, 10.0), request.order), reverse=True)
-    assert list(victims.candidates(requests, 10.0)) == expected
+    ranked = list(victims.candidates(requests, 10.0))
+    assert {request.order for request in ranked} == set(range(len(requests)))
+    for first, second in combinations(ranked, 2):
+        assert list(victims.candidates([second, first], 10.0)) == [first, second]
+
+
+def test_among_equal_candidates_the_latest_arrival_comes_first() -> None:
+    victims, _ = choice()
+    requests = [running(order=order) for order in (2, 1, 3)]
+    assert [request.order for request in victims.candidates(requests, 0.0)] == [3, 2, 1]
 
 
 def test_a_request_is_swapped_only_where_that_is_offered_fits_and_is_quicker() -> None:
@@ -170,3 +181,36 @@ def test_whatever_the_weights_every_request_gets_all_its_tokens(
     assert [request.generated for request in added] == [output for _, output, _, _ in requests]
     assert {request.finish_reason for request in added} == {FinishReason.LENGTH}
     assert engine.pool.free == 10
+
+
+def run(engine: Scheduler, now_s: float, iterations: int) -> float:
+    """Run that many iterations of 0.1 s and return the time after them."""
+    for _ in range(iterations):
+        plan = engine.plan(now_s)
+        engine.observe(plan, 0.1)
+        engine.complete(plan)
+        now_s += 0.1
+    return now_s
+
+
+def test_a_rejected_victim_has_left_before_another_is_admitted() -> None:
+    policies = Policies(
+        slack=Slack(unreachable="reject", doubt_percent=0), victim=Victim(deadline_points=0.0, recompute_points=0.0)
+    )
+    limits = {"token_budget": 100, "chunk_size": 5, "running_sequences": 2}
+    knobs = PodKnobs(generation=1, policies=policies, **limits)
+    engine = Scheduler(BlockPool(20, 4), knobs, Ceilings(**limits))
+    for number in range(4):
+        engine.add(f"lesson {number}", 20, 8)
+    now_s = run(engine, 0.0, 40)
+    engine.add("grows", 2, 60, arrival_s=now_s)
+    now_s = run(engine, now_s, 16)
+    late = engine.add("late", 56, 1, arrival_s=now_s, deadline_s=now_s + 1.6)
+    engine.add("next", 1, 1, arrival_s=now_s)
+    # It is in reach unless what is computed of it must be computed again, and it holds all the KV that is left.
+    plan = engine.plan(run(engine, now_s, 7))
+    assert (plan.rejected, [request.request_id for request in plan.admitted]) == ([late], ["next"])
+    assert (late.state, late.finish_reason, late.blocks) == (State.FINISHED, FinishReason.REJECTED, [])
+    assert late.prefilled > 0
+    assert list(engine.running) == ["grows", "next"]
+    assert not {*plan.decodes, *(chunk.request for chunk in plan.prefills)} & {late}

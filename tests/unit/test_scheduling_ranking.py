@@ -19,7 +19,7 @@ from leeway_core.policies import (
 )
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.plan import Plan
-from leeway_engine.scheduling.request import Request
+from leeway_engine.scheduling.request import FinishReason, Request, State
 from leeway_engine.scheduling.scheduler import Scheduler
 from pydantic import ValidationError
 from two_clients import TWO_CLIENT_BOUND, two_client_gaps
@@ -148,11 +148,16 @@ class Bystander:
 
     def service(self, tenant: str) -> float:
         return sum(
-            self.tenancy.input_weight * request.prompt_tokens * (request.admitted_iteration > 0)
-            + self.tenancy.output_weight * request.generated
+            self.tenancy.input_weight * self._prompt(request) + self.tenancy.output_weight * request.generated
             for request in self.requests
             if request.account.tenant == tenant
         )
+
+    def _prompt(self, request: Request) -> int:
+        """Prompt tokens, those of a cancelled request as far as they were computed."""
+        if request.finish_reason is FinishReason.CANCEL:
+            return request.prompt_tokens - request.unreached
+        return request.prompt_tokens * (request.admitted_iteration > 0)
 
 
 REQUEST = st.tuples(st.sampled_from("fgh"), st.integers(1, 12), st.integers(1, 20))
@@ -164,14 +169,16 @@ REQUEST = st.tuples(st.sampled_from("fgh"), st.integers(1, 12), st.integers(1, 2
     blocks=st.integers(8, 16),
     running=st.integers(1, 8),
     weights=st.sampled_from(((1.0, 2.0), (1.0, 1.0), (0.5, 4.0))),
+    cancels=st.just([]) | st.lists(st.none() | st.integers(0, 99), min_size=5, max_size=30),
 )
-@settings(max_examples=40)
+@settings(max_examples=60)
 def test_between_two_backlogged_tenants_the_difference_in_service_is_bounded(
     requests: list[tuple[str, int, int]],
     arrivals: list[int],
     blocks: int,
     running: int,
     weights: tuple[float, float],
+    cancels: list[int | None],
 ) -> None:
     tenancy = Tenancy(input_weight=weights[0], output_weight=weights[1])
     policies = FAIR.model_copy(update={"tenancy": tenancy})
@@ -183,12 +190,15 @@ def test_between_two_backlogged_tenants_the_difference_in_service_is_bounded(
     most = dict.fromkeys(combinations("fgh", 2), 0.0)
     since_backlogged = dict.fromkeys(combinations("fgh", 2), False)
     pending = list(enumerate(requests))
-    counts = iter(arrivals)
+    counts, gone = iter(arrivals), iter(cancels)
     while pending or engine.waiting:
         for _ in range(min(next(counts, 6), len(pending))):
             number, (tenant, prompt, output) = pending.pop(0)
             bystander.requests.append(engine.add(str(number), prompt, output, tenant=tenant))
         assert not run_one(engine).preempted
+        here = [*engine.running, *engine.waiting]
+        if here and (number := next(gone, None)) is not None:
+            engine.cancel(here[number % len(here)])
         for f, g in combinations("fgh", 2):
             backlogged = all(
                 any(request.account.tenant == tenant for request in engine.waiting.values()) for tenant in (f, g)
@@ -270,6 +280,80 @@ def test_class_shares_weigh_products() -> None:
 def test_outputs_weigh_at_least_as_much_as_inputs() -> None:
     with pytest.raises(ValidationError, match="the bound on unfairness would not hold"):
         Tenancy(input_weight=2.0, output_weight=1.0)
+
+
+def test_a_cancelled_prompt_is_paid_for_as_far_as_it_was_computed() -> None:
+    engine = scheduler(FAIR, blocks=300, running=4, budget=8, chunk=8)
+    request = engine.add("a", 1000, 10, tenant="t")
+    account = request.account
+    run_one(engine)
+    assert account.counter == 1000
+    engine.cancel("a")
+    assert account.counter == request.service == 8
+    engine.add("b", 100, 10, tenant="t")
+    engine.cancel("b")
+    assert account.counter == 8, "in the queue it has cost nothing"
+
+
+def test_what_was_charged_is_given_back_though_the_weights_have_changed_since() -> None:
+    engine = scheduler(FAIR, blocks=300, budget=10, chunk=10)
+    account = engine.add("a", 1000, 10, tenant="t").account
+    run_one(engine)
+    dear = FAIR.model_copy(update={"tenancy": Tenancy(input_weight=2.0, tenant_shares={"t": 0.5})})
+    engine.accept(engine.accepted.model_copy(update={"generation": 2, "policies": dear}))
+    run_one(engine)
+    engine.cancel("a")
+    assert account.counter == 20
+
+
+def test_what_was_computed_before_a_preemption_stays_paid() -> None:
+    engine = scheduler(Policies(), blocks=10, running=4, budget=8, chunk=4)
+    engine.add("grows", 4, 37)
+    victim = engine.add("victim", 32, 1, tenant="t")
+    while not run_one(engine).preempted:
+        pass
+    computed = victim.prefilled
+    assert victim.state is State.PREEMPTED
+    assert 0 < computed < 32
+    engine.cancel("victim")
+    assert victim.account.counter == computed
+
+
+def test_a_tenant_that_is_paid_back_has_its_turn_at_once() -> None:
+    engine = scheduler(FAIR, blocks=300, running=1, budget=8, chunk=8)
+    engine.add("f0", 500, 1, tenant="f")
+    for name in ("f1", "g1", "f2", "g2"):
+        engine.add(name, 4, 1, tenant=name[0])
+    run_one(engine)
+    assert engine.tenants.least_served() is engine.tenants.accounts["g"]
+    engine.tenants.accounts["g"].counter += 20
+    engine.cancel("f0")
+    assert engine.tenants.least_served() is engine.tenants.accounts["f"]
+    assert order_of_admission(engine)[0] == "f1"
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(("add", "cancel", "run")), st.sampled_from("fghi"), st.integers(1, 40)), max_size=80
+    )
+)
+@settings(max_examples=100)
+def test_the_least_served_tenant_is_found_whatever_is_charged_and_paid_back(steps: list[tuple[str, str, int]]) -> None:
+    engine = scheduler(FAIR, blocks=60, running=3, budget=8, chunk=5)
+    tenants = engine.tenants
+    for number, (step, tenant, amount) in enumerate(steps):
+        here = [*engine.running, *engine.waiting]
+        if step == "add":
+            engine.add(str(number), amount, 1 + amount % 9, tenant=tenant)
+        elif step == "cancel" and here:
+            engine.cancel(here[amount % len(here)])
+        elif step == "run":
+            run_one(engine)
+        waiting = [account for account in tenants.accounts.values() if account.queued]
+        least = min((account.counter for account in waiting), default=None)
+        found = tenants.least_served()
+        assert (found and found.counter) == least
+        assert all(account.counter >= 0 for account in tenants.accounts.values())
 
 
 def test_tenants_that_left_are_forgotten() -> None:

@@ -1,15 +1,19 @@
 """What a pod boots with: knobs, token, tokenizer and chat template."""
 
 import asyncio
+import resource
 from pathlib import Path
 
 import pytest
+from leeway_cli.main import app
 from leeway_core.errors import UserError
 from leeway_core.pod_knobs import Ceilings, PodKnobs
-from leeway_engine.server.config import boot_knobs
+from leeway_engine.server.config import ServerConfig, boot_knobs
 from leeway_engine.server.knobs_api import read_token
+from leeway_engine.server.run import allow_connections
 from leeway_engine.server.tokenizer import ChatTemplateError, TextModel
 from serving import smollm2, tiny_model
+from typer.testing import CliRunner
 
 CEILINGS = Ceilings(token_budget=100, chunk_size=50, running_sequences=10)
 
@@ -45,6 +49,27 @@ def test_a_knob_endpoint_without_a_token_is_refused(tmp_path: Path, content: str
         (tmp_path / "token").write_text(content)
     with pytest.raises(UserError, match="bearer token"):
         read_token(tmp_path / "token")
+
+
+@pytest.mark.parametrize(("options", "most"), [([], 2048), (["--max-requests", "7"], 7)])
+def test_a_pod_holds_as_many_requests_as_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], most: int
+) -> None:
+    booted: list[ServerConfig] = []
+    monkeypatch.setattr("leeway_engine.server.run.run", lambda config, _: booted.append(config))
+    arguments = ["engine", "--model", str(tmp_path), "--knobs-token-file", str(tmp_path), "--served-model", "m"]
+    assert CliRunner().invoke(app, [*arguments, *options]).exit_code == 0
+    assert [config.max_requests for config in booted] == [most]
+
+
+def test_a_pod_may_have_as_many_connections_as_the_system_allows() -> None:
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), most))
+    try:
+        allow_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, most))
 
 
 def test_a_folder_gives_tokenizer_template_and_stop_tokens(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_a_client_that_leaves_early_is_a_cancel_and_no_latency_of_a_completed_re
     asyncio.run(run())
     assert ended(metrics) == {"cancel": 1}
     assert value(metrics, "request_seconds_count") == value(metrics, "tpot_seconds_count") == 0
+    assert value(metrics, "prompt_tokens_count") == value(metrics, "output_tokens_count") == 0, "it is in no bill"
 
 
 def test_gaps_between_tokens_are_those_of_their_coming_however_slowly_the_client_reads() -> None:

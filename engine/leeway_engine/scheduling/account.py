@@ -4,7 +4,7 @@
 class Account:
     """One tenant's counter, in weighted tokens, how many of its requests wait and run, and the tokens that wait."""
 
-    __slots__ = ("counter", "queued", "ranked", "running", "tenant", "waiting_tokens")
+    __slots__ = ("counter", "queued", "ranked_at", "running", "tenant", "waiting_tokens")
 
     def __init__(self, tenant: str) -> None:
         """Nothing was served yet."""
@@ -13,5 +13,5 @@ class Account:
         self.queued = 0
         self.running = 0
         self.waiting_tokens = 0
-        self.ranked = False
-        """Whether the tenants' heap has an entry of it."""
+        self.ranked_at: float | None = None
+        """Counter of its entry in the tenants' heap; None if there is none."""

@@ -54,8 +54,10 @@ class Occupancy:
     tenant_waiting_tokens: int
     queue_s: float
     """Predicted time until a new request gets its first chunk."""
-    output_s: float
-    """Predicted time of an output as long as is usual, after which something will have ended."""
+    end_s: float
+    """Predicted time until one of those that run ends."""
+    tenant_end_s: float
+    """Predicted time until one of the tenant's ends, or can start if none runs."""
 
 
 ACCEPTED = Verdict(Answer.ACCEPT)
@@ -95,7 +97,7 @@ class Admission:
         """Limits on what is here."""
         if limits.tenant_requests is not None and pod.tenant_requests >= limits.tenant_requests:
             message = f"this tenant already has {pod.tenant_requests} requests here; let some of them end first"
-            return Verdict(Answer.REJECT, "tenant_requests", message, _moment(pod.output_s))
+            return Verdict(Answer.REJECT, "tenant_requests", message, _moment(pod.tenant_end_s))
         tokens = pod.tenant_waiting_tokens + arrival.uncached_tokens
         # A tenant with nothing in the queue may always have one request, however long.
         if pod.tenant_waiting_tokens and tokens > (limits.tenant_waiting_tokens or inf):
@@ -115,7 +117,7 @@ class Admission:
         # An empty pod takes whatever fits.
         if pod.expected_tokens and tokens * 100 > (limits.kv_percent or inf) * pod.capacity_tokens:
             message = f"this pod expects to hold {tokens} tokens in a KV cache of {pod.capacity_tokens}; try another"
-            return Verdict(Answer.ROUTE, "kv_headroom", message, _moment(pod.output_s))
+            return Verdict(Answer.ROUTE, "kv_headroom", message, _moment(pod.end_s))
         if limits.upstream_delay_s is not None and pod.queue_s > limits.upstream_delay_s:
             message = f"it would wait about {pod.queue_s:.1f} s in this pod, and had better wait where it can be placed"
             delay_s = _moment(pod.queue_s - limits.upstream_delay_s)

@@ -32,12 +32,8 @@ class KvMemory:
         """How many tokens of blocks with these keys are in KV now."""
         return len(self.pool.find(keys)) * self.pool.block_size
 
-    def fits(self, request: Request, growth: Growth, running: int) -> bool:
-        """Whether the request can be admitted beside so many running ones."""
-        return self.lacking(request, growth, running) <= 0
-
     def lacking(self, request: Request, growth: Growth, running: int) -> int:
-        """How many blocks must become free until it fits; 0 or less if it does."""
+        """How many blocks must become free until it fits beside so many running ones; 0 or less if it does."""
         shared, _ = self._find(request)
         spare = running if growth.reserve == "none" else 0
         needed = self._need(request, growth) - len(shared) + self.pool.unheld(shared)
@@ -94,6 +90,7 @@ class KvMemory:
     def drop(self, request: Request) -> None:
         """Take the blocks from a running request; it will be computed again but for what is found published."""
         self._let_go(request)
+        request.reached = max(request.reached, request.computed)
         request.computed = 0
 
     def keep(self, request: Request) -> bool:

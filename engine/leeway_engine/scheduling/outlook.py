@@ -75,20 +75,21 @@ class Outlook:
         slack = self._knobs.policies.slack
         return "serve" if slack is None else slack.by_class.get(request.slo_class, slack.unreachable)
 
-    def queue_s(self, waiting_tokens: int, waiting_requests: int, running: int) -> float:
-        """Predicted seconds until a request that joins the queue now gets its first chunk.
+    def decodes_s(self, running: int) -> float:
+        """Seconds of an iteration in which so many requests decode, with the present context."""
+        return self._predictor.predict(self._load._replace(decodes=running))
 
-        Either the prefill tokens ahead of it take that long at the budget that decodes leave, or the running
-        sequences, all in use, must end first: each takes a usual output's decodes.
+    def queue_s(self, waiting_tokens: int, running: int, iterations: int) -> float:
+        """Predicted seconds until a request that joins the queue now gets its first chunk, beside so many running ones.
+
+        The prefill tokens ahead of it are computed first, at the budget that decodes leave, and a running sequence must
+        end in so many iterations to make place; both go on together.
         """
-        knobs = self._knobs
-        per_iteration = max(1, knobs.token_budget - self._load.decodes)
-        whole_s = self._predictor.predict(self._load.with_chunk(per_iteration, 0))
-        tokens_s = waiting_tokens / per_iteration * whole_s
-        beyond = running + waiting_requests + 1 - knobs.running_sequences
-        output = self._lengths.expected("", 0)
-        ends_s = max(0, beyond) / knobs.running_sequences * self.decode_s(output)
-        return max(tokens_s, ends_s)
+        decodes_s = self.decodes_s(running)
+        per_iteration = max(1, self._knobs.token_budget - running)
+        load = self._load._replace(decodes=running).with_chunk(per_iteration, 0)
+        prefills = waiting_tokens / per_iteration
+        return max(prefills, iterations) * decodes_s + prefills * (self._predictor.predict(load) - decodes_s)
 
     def _iteration_times(self) -> tuple[float, float]:
         """Seconds of an iteration with one more chunk, and with one more decode."""

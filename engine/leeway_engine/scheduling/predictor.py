@@ -1,10 +1,6 @@
 """Predicts how long an iteration takes, from the iterations before it."""
 
-from collections import deque
-from dataclasses import dataclass
 from math import sqrt
-
-from leeway_core.verdict import quantile
 
 from leeway_engine.scheduling.load import Load
 
@@ -20,17 +16,7 @@ _CLIP = 3.0
 """Errors count up to that many usual errors (Huber)."""
 _LEAST_ERROR, _FIRST_ERROR = 0.02, 0.5
 _FIRST_PREDICTION = 16
-_JUDGED = 512
 UNLIMITED = 1 << 60
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionErrors:
-    """Relative errors of the last predictions, each made before its iteration was seen."""
-
-    judged: int
-    median: float
-    p90: float
 
 
 class Predictor:
@@ -51,7 +37,6 @@ class Predictor:
         self._targets = [0.0 for _ in _PLACES]
         self._usual_error = _FIRST_ERROR
         self._seen = 0
-        self._errors: deque[float] = deque(maxlen=_JUDGED)
 
     @property
     def ready(self) -> bool:
@@ -83,8 +68,6 @@ class Predictor:
         """Learn from an iteration that took so long."""
         features = _features(load)
         estimate = self._estimate(features)
-        if self.ready:
-            self._errors.append(abs(estimate - seconds) / seconds)
         self._seen += 1
         error = (seconds - estimate) / seconds
         if self.ready:
@@ -93,11 +76,6 @@ class Predictor:
             error = max(-limit, min(limit, error))
         row = [feature / seconds for feature in features]
         self._learn(row, estimate / seconds + error)
-
-    def errors(self) -> PredictionErrors:
-        """Return how far off the last predictions were."""
-        errors = list(self._errors)
-        return PredictionErrors(len(errors), quantile(errors, 50), quantile(errors, 90))
 
     def _estimate(self, features: list[float]) -> float:
         a, b, c, d, e, f = self._theta

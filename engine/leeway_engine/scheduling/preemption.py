@@ -49,11 +49,6 @@ class VictimChoice:
                 lost = self._settings.deadline_points if self._loses_deadline(request, now_s) else 0.0
                 heappush(heap, (points + lost, order, True, request))
 
-    def score(self, request: Request, now_s: float) -> float:
-        """Points for taking this request's KV."""
-        points = self._points(request, self._tenants.least_served())
-        return points - self._settings.deadline_points if self._loses_deadline(request, now_s) else points
-
     def remedy(self, request: Request, now_s: float) -> Remedy:
         """Swap where that is quicker than to compute again.
 

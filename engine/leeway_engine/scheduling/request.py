@@ -96,6 +96,10 @@ class Request:
     """Tokens computed in prefills, those computed again after a preemption included."""
     unpaid: int = 0
     """Prompt tokens that its tenant was not charged for yet."""
+    input_charge: float = 0.0
+    """What its tenant was charged for each prompt token."""
+    reached: int = 0
+    """Most tokens in KV before a preemption that dropped them."""
     expected_tokens: int = 0
     """Prompt and output as they were expected at its arrival."""
     reserved_blocks: int = 0
@@ -132,6 +136,11 @@ class Request:
     def pending(self) -> int:
         """Known tokens that are not in KV yet: 1 in decoding, the rest of the prefill before it."""
         return self.prompt_tokens + self.generated - self.computed
+
+    @property
+    def unreached(self) -> int:
+        """Prompt tokens that were never in KV for it."""
+        return max(0, self.prompt_tokens - max(self.computed, self.reached))
 
     @property
     def phase(self) -> str:

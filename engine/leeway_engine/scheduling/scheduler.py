@@ -21,6 +21,7 @@ from leeway_engine.scheduling.prefill_room import PrefillRoom
 from leeway_engine.scheduling.protection import decode_slots
 from leeway_engine.scheduling.ranking.choice import ranking_of
 from leeway_engine.scheduling.request import FinishReason, Request, RequestRejected, State
+from leeway_engine.scheduling.slots import Slots
 from leeway_engine.scheduling.swap_cost import SwapCost
 from leeway_engine.scheduling.tenants import Tenants
 from leeway_engine.scheduling.tool_waits import ToolWaits
@@ -54,6 +55,7 @@ class Scheduler:
         self.predictor = Predictor()
         self.tenants = Tenants(knobs.policies.tenancy)
         self._lengths = OutputLengths()
+        self._slots = Slots(self._lengths)
         self._outlook = Outlook(self.predictor, self._lengths, knobs)
         self.kv = KvMemory(pool, self._lengths, swap_blocks)
         self.swap_cost = SwapCost(self.kv, self._outlook)
@@ -216,7 +218,8 @@ class Scheduler:
         after this plan's iteration has read them.
         """
         self.iterations += iterations - 1
-        decodes = [request for request in plan.decodes if request.state is State.DECODING]
+        decoding = State.DECODING
+        decodes = [request for request in plan.decodes if request.state is decoding]
         ended = []
         block_size = self.pool.block_size
         for request in decodes:
@@ -284,7 +287,8 @@ class Scheduler:
 
     def _plan_decodes(self, plan: Plan) -> bool:
         """Plan the decodes and the blocks they grow by; returns whether there are so many that they take turns."""
-        decodes = [request for request in self.running.values() if request.state is State.DECODING]
+        decoding = State.DECODING  # looked up for each request it would take longer than the rest of the loop
+        decodes = [request for request in self.running.values() if request.state is decoding]
         slots = self._decode_slots(len(decodes))
         take_turns = len(decodes) > slots
         if take_turns:
@@ -381,7 +385,8 @@ class Scheduler:
         if len(plan.decodes) == len(self.running):
             return
         planned = {chunk.request for chunk in plan.prefills}
-        started = [r for r in self.running.values() if r.state is State.PREFILLING and r not in planned]
+        prefilling = State.PREFILLING
+        started = [r for r in self.running.values() if r.state is prefilling and r not in planned]
         protection = self.enforced.policies.protection
         if protection is not None and len(started) > 1:
             boosted = self.iterations - protection.boost_iterations
@@ -498,6 +503,7 @@ class Scheduler:
         else:
             self._queue.remove(request)
             self.tenants.left_queue(request)
+        self.tenants.refund(request)
         if runs and whole and request.tool_wait_s > 0 and self.kv.keep(request):
             request.move_to(State.TOOL_WAIT)
             self.tool_waits.begin(request, self._now_s)
@@ -513,16 +519,32 @@ class Scheduler:
     def _occupancy(self, tenant: str) -> Occupancy:
         """How full the pod is, as admission looks at it."""
         account = self.tenants.account(tenant)
-        started = sum([request.pending for request in self.running.values() if request.state is State.PREFILLING])
+        running, waiting = self.running.values(), len(self.waiting)
+        prefilling = State.PREFILLING
+        started = sum([request.pending for request in running if request.state is prefilling])
+        self._slots.read(running, self.iterations)
+        output = self._queue.backlog.expected(self._lengths) // waiting if waiting else 0
+        place_in = self._slots.free_in(self._sequences(), waiting, output)
+        queue_s = self._outlook.queue_s(self._queue.tokens + started, len(running), place_in)
+        own = [self._outlook.output_left(request) for request in running if request.account is account]
+        decodes_s = self._outlook.decodes_s(len(running))
         return Occupancy(
             capacity_tokens=self.pool.total * self.pool.block_size,
             expected_tokens=self._expected_tokens,
-            waiting_requests=len(self.waiting),
+            waiting_requests=waiting,
             tenant_requests=account.queued + account.running,
             tenant_waiting_tokens=account.waiting_tokens,
-            queue_s=self._outlook.queue_s(self._queue.tokens + started, len(self.waiting), len(self.running)),
-            output_s=self._outlook.decode_s(self._lengths.expected("", 0)),
+            queue_s=queue_s,
+            end_s=decodes_s * self._slots.first_end(),
+            tenant_end_s=decodes_s * min(own) if own else queue_s,
         )
+
+    def _sequences(self) -> int:
+        """How many sequences can run at a time, with as much KV for each as those that run have now."""
+        running = len(self.running)
+        used = self.pool.total - self.pool.free + self.kv.promised - self.tool_waits.blocks
+        most = self.enforced.running_sequences
+        return min(most, self.pool.total * running // used) if used > 0 < running else most
 
 
 def _raise_unless_accepted(verdict: Verdict) -> None:

@@ -2,11 +2,12 @@
 
 Sheng et al., "Fairness in Serving Large Language Models": a tenant pays `input_weight` for each prompt token at
 admission and `output_weight` for each generated one, divided by its share. A tenant that comes back is lifted, so that
-idle time earns no credit.
+idle time earns no credit. Beyond the paper, what was paid for prompt tokens that are never computed is given back.
 """
 
 from collections.abc import Iterable
 from heapq import heappop, heappush, heapreplace
+from itertools import count
 
 from leeway_core.policies import Tenancy
 
@@ -24,8 +25,10 @@ class Tenants:
         self.accounts: dict[str, Account] = {}
         self._tenancy = tenancy
         self._floor = 0.0
-        """Counter of the least served tenant that waited last; it never falls."""
-        self._heap: list[tuple[float, str, Account]] = []
+        """Counter of the least served tenant that waited last; it falls only by what that one is paid back."""
+        self._floor_of: Account | None = None
+        self._heap: list[tuple[float, str, int, Account]] = []
+        self._serial = count()
         self._many = _FEW_ACCOUNTS
 
     def reweigh(self, tenancy: Tenancy, requests: Iterable[Request]) -> None:
@@ -52,17 +55,18 @@ class Tenants:
         if not account.queued:
             least = self.least_served()
             account.counter = max(account.counter, self._floor if least is None else least.counter)
-            if not account.ranked:
-                account.ranked = True
-                heappush(self._heap, (account.counter, account.tenant, account))
+            if account.ranked_at is None:
+                heappush(self._heap, self._entry(account))
         account.queued += 1
         self._price(request)
 
     def admitted(self, request: Request) -> None:
         """Note a request among the running ones and charge its prompt, once however often it is admitted."""
         account = request.account
-        account.counter += self._tenancy.input_weight * request.unpaid / self._share(request)
-        request.unpaid = 0
+        if request.unpaid:
+            request.input_charge = self._tenancy.input_weight / self._share(request)
+            account.counter += request.input_charge * request.unpaid
+            request.unpaid = 0
         account.running += 1
         self.left_queue(request)
 
@@ -71,8 +75,9 @@ class Tenants:
         account = request.account
         account.queued -= 1
         if not account.queued:
-            least = self.least_served()
-            self._floor = max(self._floor, account.counter if least is None else least.counter)
+            least = self.least_served() or account
+            if least.counter >= self._floor:
+                self._floor, self._floor_of = least.counter, least
 
     def left_running(self, request: Request) -> None:
         """Note that a request runs no more."""
@@ -89,6 +94,16 @@ class Tenants:
             resident = request.computed * iterations - growth
             request.account.counter += request.token_charge * iterations + request.residency_charge * resident
 
+    def refund(self, request: Request) -> None:
+        """Give back what was charged for prompt tokens of an ended request that were never in KV for it."""
+        account = request.account
+        refund = request.input_charge * request.unreached
+        account.counter -= refund
+        if account is self._floor_of:
+            self._floor -= refund
+        if account.ranked_at is not None and account.ranked_at > account.counter:
+            heappush(self._heap, self._entry(account))
+
     def debts(self) -> dict[str, float]:
         """Return what each tenant that waits was served less than the one of them that was served most.
 
@@ -102,16 +117,23 @@ class Tenants:
         """Return the tenant with waiting requests that has the smallest counter."""
         heap = self._heap
         while heap:
-            counter, tenant, account = heap[0]
-            if not account.queued:
+            counter, _, _, account = heap[0]
+            if counter != account.ranked_at:
+                heappop(heap)  # a refund has put another in its place
+            elif not account.queued:
                 heappop(heap)
-                account.ranked = False
+                account.ranked_at = None
             elif counter < account.counter:
-                # Counters only grow, so an old entry can only stand too far in front.
-                heapreplace(heap, (account.counter, tenant, account))
+                # Whatever makes a counter less puts an entry in front, so an old one can only stand too far in front.
+                heapreplace(heap, self._entry(account))
             else:
                 return account
         return None
+
+    def _entry(self, account: Account) -> tuple[float, str, int, Account]:
+        """Return what stands for an account in the heap from now on."""
+        account.ranked_at = account.counter
+        return account.counter, account.tenant, next(self._serial), account
 
     def _price(self, request: Request) -> None:
         share = self._share(request)
@@ -125,7 +147,10 @@ class Tenants:
 
     def _close_idle(self) -> None:
         """Forget whom a new account would not differ from: it would be lifted to the same counter."""
+        least = self.least_served()
+        lift = self._floor if least is None else min(self._floor, least.counter)
         for account in list(self.accounts.values()):
-            if not (account.queued or account.running or account.ranked) and account.counter <= self._floor:
+            here = account.queued or account.running or account.ranked_at is not None
+            if not here and account.counter <= lift:
                 del self.accounts[account.tenant]
         self._many = 2 * len(self.accounts) + _FEW_ACCOUNTS

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from leeway_engine.scheduling.backlog import Backlog
 from leeway_engine.scheduling.ranking.first_come import FirstComeRanking
 from leeway_engine.scheduling.ranking.ranking import Ranking
 from leeway_engine.scheduling.request import Request
@@ -17,6 +18,7 @@ class WaitQueue:
         """By id; those preempted stand in front."""
         self.tokens = 0
         """Tokens to prefill of all of them."""
+        self.backlog = Backlog()
         self.overdue_iterations: int | None = None
         self._ranking = ranking
         self._arrivals = FirstComeRanking()
@@ -36,6 +38,7 @@ class WaitQueue:
         """Queue an arrival."""
         self.requests[request.request_id] = request
         self.tokens += request.pending
+        self.backlog.add(request)
         request.account.waiting_tokens += request.pending
         self._ranking.add(request, iteration, now_s)
         self._arrivals.add(request, iteration, now_s)
@@ -49,6 +52,7 @@ class WaitQueue:
         """Take out a request that was admitted or ended. Its pending tokens must still be those it came with."""
         del self.requests[request.request_id]
         self.tokens -= request.pending
+        self.backlog.remove(request)
         request.account.waiting_tokens -= request.pending
         self._ranking.discard(request)
         self._arrivals.discard(request)

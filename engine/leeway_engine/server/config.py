@@ -22,7 +22,7 @@ class ServerConfig:
     port: int = 8000
     knobs_port: int = 8001
     max_body_bytes: int = 4 << 20
-    max_requests: int = 1024
+    max_requests: int = 2048
     """Most requests held at a time, running and waiting; more are turned away with 503."""
     stalled_client_s: float = 60.0
     """How long a client may take nothing of its stream before it is cut off."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -29,9 +30,16 @@ logger = logging.getLogger(__name__)
 
 def run(config: ServerConfig, engine_config: EngineConfig) -> None:
     """Serve until SIGTERM or SIGINT, then drain; raises SystemExit with 1 when the engine loop dies."""
+    allow_connections()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # not typed there
     if not asyncio.run(_serve(config, engine_config)):
         raise SystemExit(1)
+
+
+def allow_connections() -> None:
+    """Let this process hold as many files as the system allows it to: each request has a connection of its own."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(config: ServerConfig, engine_config: EngineConfig) -> bool:

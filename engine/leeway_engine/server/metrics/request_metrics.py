@@ -40,8 +40,12 @@ class RequestMetrics:
         self.duration = series.histogram(
             "request_seconds", "Of a completed request, the time from arrival to the last text"
         )
-        self.prompt_tokens = series.histogram("prompt_tokens", "Prompt tokens of a request that ended", TOKEN_BUCKETS)
-        self.output_tokens = series.histogram("output_tokens", "Output tokens of a request that ended", TOKEN_BUCKETS)
+        self.prompt_tokens = series.histogram(
+            "prompt_tokens", "Prompt tokens of a request that ended, but by cancel", TOKEN_BUCKETS
+        )
+        self.output_tokens = series.histogram(
+            "output_tokens", "Output tokens of a request that ended, but by cancel", TOKEN_BUCKETS
+        )
         self.cancel_delay = series.histogram(
             "cancel_delay_seconds", "Time from the API noticing that a client is gone to the scheduler hearing of it"
         )

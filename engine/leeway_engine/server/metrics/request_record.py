@@ -55,7 +55,8 @@ class RequestRecord:
 
     def _count(self, reason: str, last: Piece | None) -> None:
         self._metrics.ended.labels(reason).inc()
-        if last is not None:
+        if last is not None and reason != "cancel":
+            # Cancelled tokens are in no bill.
             self._metrics.prompt_tokens.observe(last.prompt_tokens)
             self._metrics.output_tokens.observe(last.output_tokens)
 
