@@ -37,10 +37,14 @@ def decide(tuner: Tuner, data_dir: Path, snapshot: Snapshot) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def until_it_tries(plant: Plant, tuner: Tuner) -> None:
-    while not plant.record.trying:
+def until_it_tries(plant: Plant, tuner: Tuner) -> Snapshot:
+    """Pass time until a trial begins; returns the Snapshot that it was decided on."""
+    while True:
         plant.pass_time()
-        plant.apply(tuner.decide(plant.snapshot()))
+        snapshot = plant.snapshot()
+        plant.apply(tuner.decide(snapshot))
+        if plant.record.trying:
+            return snapshot
 
 
 @pytest.fixture
@@ -73,14 +77,30 @@ def test_the_same_question_has_the_same_answer_and_an_older_one_none(
     plant.pass_time()
     first = plant.snapshot()
     answer = decide(tuner, tmp_path, first)
-    until_it_tries(plant, tuner)
-    tried = plant.snapshot().model_copy(update={"sequence": plant.sequence - 1})
+    tried = until_it_tries(plant, tuner)
+    plant.snapshot()
     assert decide(tuner, tmp_path, tried)["action"] == "Try"
     assert decide(tuner, tmp_path, tried)["record"] == plant.record.model_dump(mode="json", by_alias=True)
     assert answer["action"] == "Hold"
     behind = ask(tuner, tmp_path, "POST", "/v1/decide", first.model_dump_json(by_alias=True))
     assert behind.status_code == 409, "of decisions to hold for the same reason only the last is kept"
     assert behind.json()["lastSequence"] == plant.sequence - 1
+
+
+def test_another_snapshot_under_a_used_sequence_is_not_given_the_old_answer(
+    tmp_path: Path, tuner: Tuner, plant: Plant
+) -> None:
+    """An operator that restarts in mid-trial takes the trial back, and may count from a sequence that was used."""
+    until_it_tries(plant, tuner)
+    plant.pass_time()
+    used = plant.snapshot()
+    tuner.decide(used)
+    assert used.record.candidate is not None
+    taken_back = used.model_copy(update={"record": used.record.back(plant.now_s)})
+    answer = ask(tuner, tmp_path, "POST", "/v1/decide", taken_back.model_dump_json(by_alias=True))
+    assert answer.status_code == 409
+    higher = taken_back.model_copy(update={"sequence": answer.json()["lastSequence"] + 1})
+    assert not tuner.decide(higher).record.trying
 
 
 def test_what_was_seen_and_decided_can_be_read(tmp_path: Path, tuner: Tuner, plant: Plant) -> None:

@@ -41,7 +41,7 @@ def service(data_dir: Path, tuner: Tuner) -> FastAPI:
 
     @app.post("/v1/decide", responses={409: {"model": SequenceBehind}})
     def decide(snapshot: Snapshot) -> Decision:
-        """Decide on a Snapshot. Asking again with the same uid and sequence changes nothing."""
+        """Decide on a Snapshot. Asking again with the same one changes nothing."""
         with DECIDING.time():
             decision = tuner.decide(snapshot)
         DECISIONS.labels(decision.action).inc()

@@ -50,12 +50,12 @@ class Store:
             row = connection.execute(select(_profiles).where(_profiles.c.uid == uid)).one_or_none()
         return (State.model_validate_json(row.state), row.sequence) if row else (State(), 0)
 
-    def decision(self, uid: str, sequence: int) -> Decision | None:
-        """Return the answer that was given, if it is kept."""
+    def decided(self, uid: str, sequence: int) -> Decided | None:
+        """Return what was asked and answered, if it is kept."""
         found = select(_decisions.c.decided).where(_decisions.c.uid == uid, _decisions.c.sequence == sequence)
         with self._engine.connect() as connection:
             text = connection.execute(found).scalar_one_or_none()
-        return Decided.model_validate_json(text).decision if text else None
+        return Decided.model_validate_json(text) if text else None
 
     def decisions(self, uid: str, limit: int) -> list[Decided]:
         """Return the last decisions on a profile, newest first."""

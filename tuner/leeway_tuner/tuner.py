@@ -52,11 +52,14 @@ class Tuner:
         self._lock = threading.Lock()
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer a Snapshot; the same uid and sequence get the same answer again."""
+        """Answer a Snapshot; the same one gets the same answer again.
+
+        Another one under a sequence that was answered is of an operator that has restarted: it must ask with a higher.
+        """
         with self._lock:
-            known = self._store.decision(snapshot.uid, snapshot.sequence)
-            if known is not None:
-                return known
+            known = self._store.decided(snapshot.uid, snapshot.sequence)
+            if known is not None and known.snapshot == snapshot:
+                return known.decision
             state, last_sequence = self._store.state(snapshot.uid)
             if snapshot.sequence <= last_sequence:
                 raise SequenceBehindError(last_sequence)
