@@ -126,7 +126,7 @@ class EngineStorm:
         self._answers: dict[str, list[int]] = {}
         """Of those that go on."""
         self._bills: list[tuple[Request, float]] = []
-        """What the tenant of each cancelled request owed when it was cancelled."""
+        """What the tenant of each cancelled request that has one to itself owed when it was cancelled."""
         self._tally = Tally(border.name)
 
     def run(self) -> Tally:
@@ -154,11 +154,10 @@ class EngineStorm:
             self._answers[name] = []
             if self._draw.random() < DOOMED_SHARE:
                 self._doomed.add(name)
-            # A tenant for each, so that it shows who pays.
-            question = GenerationRequest(
-                name, self._questions.prompts[place], self._asked[name][1], GREEDY, tenant=name
-            )
-            self._engine.add(question)
+            # A tenant for each second one, so that it shows who pays; the others find each other's prefixes.
+            tenant = name if self._draw.random() < 0.5 else ""
+            prompt, length = self._questions.prompts[place], self._asked[name][1]
+            self._engine.add(GenerationRequest(name, prompt, length, GREEDY, tenant=tenant))
 
     def _cancel(self) -> None:
         scheduler = self._engine._scheduler
@@ -167,7 +166,8 @@ class EngineStorm:
             if self._tally.cancels < self._cancels and self._border.reached(request, scheduler.iterations):
                 self._engine.cancel(name)
                 self._engine.cancel(name)
-                self._bills.append((request, request.account.counter))
+                if request.account.tenant:
+                    self._bills.append((request, request.account.counter))
                 del self._answers[name]
                 self._tally.cancels += 1
 
