@@ -1,4 +1,4 @@
-"""Cancels in an engine, between two iterations: requests end as soon as they are where that is hardest to get right."""
+"""Cancels and faults in an engine: requests end as soon as they are where that is hardest to get right."""
 
 import random
 from collections import Counter
@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from cancel_tally import Tally
 from leaks import leaks
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_engine.engine import Engine, EngineOptions
-from leeway_engine.messages import GenerationRequest, Sampling
+from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.weights import load_decoder
-from leeway_engine.runner import Flight
+from leeway_engine.runner import Drawn, Flight
+from leeway_engine.scheduling.move import Move
 from leeway_engine.scheduling.plan import Plan
-from leeway_engine.scheduling.request import Request, State
+from leeway_engine.scheduling.request import FinishReason, Request, State
 from serving import tiny_model
 
 BLOCK_SIZE = 8
@@ -75,6 +77,51 @@ class ZombieWatch:
         return self._launch(plan)
 
 
+class Faults:
+    """Makes some iterations of an engine fail, never one after the other."""
+
+    SHARE = 0.08
+
+    def __init__(self, engine: Engine, draw: random.Random) -> None:
+        """Begin with a good one."""
+        self._draw = draw
+        self._failed = self._unrun = False
+        self._launch, self._collect = engine._runner.launch, engine._runner.collect
+        self._move = engine._cache.move
+        engine._runner.launch = self._launched
+        engine._runner.collect = self._collected
+        engine._cache.move = self._moved
+
+    def _fails(self) -> bool:
+        self._failed = not self._failed and self._draw.random() < self.SHARE
+        return self._failed
+
+    def _moved(self, moves: Sequence[Move]) -> None:
+        if self._fails():
+            raise RuntimeError("a move fails")
+        self._move(moves)
+
+    def _launched(self, plan: Plan) -> Flight:
+        if not self._fails():
+            return self._launch(plan)
+        match self._draw.choice(("before", "after", "unrun")):
+            case "before":
+                raise RuntimeError("a forward pass fails before it writes anything")
+            case "after":
+                self._launch(plan)
+                raise RuntimeError("a forward pass fails after all is written")
+        # Nothing is written, but that shows only when the tokens are waited for, as on a device that works by itself.
+        self._unrun = True
+        none = np.zeros(0, np.int64)
+        return Flight([], torch.zeros((0, 0)), none, none, "eager")
+
+    def _collected(self, flight: Flight) -> list[Drawn]:
+        if self._unrun:
+            self._unrun = False
+            raise RuntimeError("a forward pass turns out to have failed")
+        return self._collect(flight)
+
+
 @dataclass(frozen=True, slots=True)
 class Border:
     """Where a request is when it is cancelled, and settings with which many come there."""
@@ -112,12 +159,16 @@ BORDERS = (
 class EngineStorm:
     """Keeps an engine full of requests, most of which are cancelled at one border."""
 
-    def __init__(self, questions: Questions, border: Border, cancels: int) -> None:
-        """Begin with an engine of its own."""
+    def __init__(
+        self, questions: Questions, border: Border, cancels: int, *, faults: bool = False, plan_ahead: bool = False
+    ) -> None:
+        """Begin with an engine of its own; with `faults`, some of its iterations fail."""
         self._questions = questions
         self._border = border
         self._cancels = cancels
-        self._engine = questions.engine(**border.options)
+        self._engine = questions.engine(**border.options, plan_ahead=plan_ahead)
+        if faults:
+            Faults(self._engine, random.Random(f"faults {border.name}"))
         self._watch = ZombieWatch(self._engine)
         self._draw = random.Random(border.name)
         self._asked: dict[str, tuple[int, int]] = {}
@@ -137,7 +188,8 @@ class EngineStorm:
                 self._fill()
             self._cancel()
             for event in self._engine.step():
-                self._hear(event.request_id, event.token_ids, ended=event.finish_reason is not None)
+                self._hear(event)
+            self._look()
         self._tally.faults += [
             f"{request.request_id}: its tenant paid after the cancel"
             for request, owed in self._bills
@@ -171,12 +223,27 @@ class EngineStorm:
                 del self._answers[name]
                 self._tally.cancels += 1
 
-    def _hear(self, name: str, token_ids: Sequence[int], *, ended: bool) -> None:
+    def _look(self) -> None:
+        """See that free and held blocks are all, whatever has just happened."""
+        scheduler = self._engine._scheduler
+        held = {block for request in scheduler.running.values() for block in request.blocks}
+        if scheduler.pool.free + len(held) != scheduler.pool.total:
+            self._tally.faults.append("free and held blocks are not all")
+        swapped = [block for request in scheduler.waiting.values() for block in request.swapped]
+        if scheduler.kv.host.free + len(swapped) != scheduler.kv.host.total:
+            self._tally.faults.append("free and held blocks of the host are not all")
+
+    def _hear(self, event: TokenEvent) -> None:
+        name = event.request_id
         if name not in self._answers:
             self._tally.faults.append(f"{name} went on after its end")
             return
-        self._answers[name] += token_ids
-        if ended:
+        if event.finish_reason is FinishReason.ERROR:
+            del self._answers[name]
+            self._tally.failures += 1
+            return
+        self._answers[name] += event.token_ids
+        if event.finish_reason is not None:
             place, length = self._asked[name]
             if self._answers.pop(name) != self._questions.answers[place][:length]:
                 self._tally.faults.append(f"{name}, who survived, says something else than alone")

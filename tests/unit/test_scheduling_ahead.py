@@ -235,3 +235,21 @@ def test_a_stop_token_counts_for_more_than_the_length_and_less_than_a_cancel(
     scheduler.end_stopped([request])
     assert request.finish_reason is ends
     assert scheduler.pool.free == BLOCKS
+
+
+def test_who_is_admitted_on_the_kv_of_an_iteration_that_fails_waits_again_and_computes_all() -> None:
+    knobs = PodKnobs(generation=1, token_budget=10, chunk_size=10, running_sequences=3)
+    scheduler = Scheduler(BlockPool(BLOCKS, BLOCK_SIZE), knobs, CEILINGS)
+    keys: list[bytes] = []
+    KeySpace(BLOCK_SIZE, model="m").extend(keys, range(8))
+    first = scheduler.add("a", 9, 5, keys=[*keys])
+    scheduler.book(scheduler.plan())
+    second = scheduler.add("b", 9, 5, keys=[*keys])
+    ahead = scheduler.plan()
+    assert (second.state, second.computed) == (State.PREFILLING, 8)
+    scheduler.fail([first], ahead)
+    assert (first.finish_reason, scheduler.pool.free, scheduler.pool.cached) == (FinishReason.ERROR, BLOCKS, 0)
+    assert (second.state, second.computed, second.admissions) == (State.PREEMPTED, 0, 0)
+    scheduler.amend(ahead)
+    assert (ahead.decodes, [tuple(chunk) for chunk in ahead.prefills]) == ([], [(second, 9)])
+    assert (second.cached, scheduler.kv.hit_tokens, scheduler.kv.queried_tokens) == (0, 0, 18)
