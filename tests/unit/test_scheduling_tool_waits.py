@@ -189,3 +189,16 @@ def test_a_request_without_keys_keeps_nothing() -> None:
     request = pod.scheduler.add("no keys", 16, 2, tool_wait_s=30.0)
     pod.drain()
     assert (request.state, pod.scheduler.pool.free) == (State.FINISHED, 16)
+
+
+def test_a_wait_ends_with_the_time_out_of_the_request_that_asked_for_it() -> None:
+    scheduler = Pod(8).scheduler
+    keys: list[bytes] = []
+    KeySpace(SIZE, model="m").extend(keys, range(8))
+    scheduler.add("a", 8, 1, tool_wait_s=30.0, expires_s=12.0, keys=keys)
+    scheduler.complete(scheduler.plan(10.0))
+    assert scheduler.tool_waits.next_end_s == 12.0
+    scheduler.end_tool_waits(11.9)
+    assert len(scheduler.tool_waits) == 1
+    scheduler.end_tool_waits(12.0)
+    assert (len(scheduler.tool_waits), scheduler.pool.free) == (0, 8)
