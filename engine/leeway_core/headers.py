@@ -12,5 +12,8 @@ BUDGET_HEADER = "x-leeway-budget"
 PRIORITY_HEADER = "x-leeway-priority"
 """Points by which the request goes before others, or behind them, where requests are ranked by points."""
 
+TIMEOUT_HEADER = "x-leeway-timeout-s"
+"""Seconds from the request's arrival after which the pod ends it, wherever it is."""
+
 TOOL_WAIT_HEADER = "x-leeway-tool-wait"
 """Seconds for which the answer's KV is kept for a request that goes on from it, as after the call of a tool."""

@@ -3,7 +3,13 @@
 from typing import Any, Literal
 
 ErrorType = Literal[
-    "invalid_request_error", "authentication_error", "rate_limit_error", "overloaded_error", "server_error"
+    "invalid_request_error",
+    "authentication_error",
+    "timeout_error",
+    "rate_limit_error",
+    "cancelled_error",
+    "overloaded_error",
+    "server_error",
 ]
 
 

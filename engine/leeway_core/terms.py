@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Self
 
-from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER, PRIORITY_HEADER, TENANT_HEADER, TOOL_WAIT_HEADER
+from leeway_core.headers import (
+    BUDGET_HEADER,
+    OBJECTIVE_HEADER,
+    PRIORITY_HEADER,
+    TENANT_HEADER,
+    TIMEOUT_HEADER,
+    TOOL_WAIT_HEADER,
+)
 
 LONGEST_TENANT = 128
 MOST_PRIORITY = 100
@@ -34,6 +41,8 @@ class Terms:
     """Seconds left at its arrival for the whole answer."""
     tool_wait_s: float = 0.0
     """Seconds for which its KV is kept once it has ended; 0 keeps it for nobody in particular."""
+    timeout_s: float | None = None
+    """Seconds from its arrival after which it is ended; None never ends it."""
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> Self:
@@ -53,6 +62,7 @@ class Terms:
                 LONGEST_TOOL_WAIT_S,
             )
             or 0.0,
+            timeout_s=_timeout_s(headers.get(TIMEOUT_HEADER)),
         )
 
 
@@ -67,6 +77,14 @@ def _priority(value: str | None) -> int:
         takes = f"a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"
         raise HeaderError(PRIORITY_HEADER, takes, value)
     return points
+
+
+def _timeout_s(value: str | None) -> float | None:
+    takes = "seconds, more than 0"
+    seconds = _seconds(TIMEOUT_HEADER, value, takes, float("inf"))
+    if seconds == 0 and value is not None:
+        raise HeaderError(TIMEOUT_HEADER, takes, value)
+    return seconds
 
 
 def _seconds(header: str, value: str | None, takes: str, most: float) -> float | None:

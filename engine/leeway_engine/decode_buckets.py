@@ -11,6 +11,11 @@ def bucket_sizes(most: int) -> tuple[int, ...]:
     return (*(size for size in SMALL if size < most), *range(STEP, most, STEP), most)
 
 
+def graph_path(bucket: int) -> str:
+    """Return what the metrics call an iteration that a recording of so many decodes ran."""
+    return f"graph-{bucket}"
+
+
 def bucket_of(decodes: int, sizes: tuple[int, ...]) -> int | None:
     """Return the smallest of the rising sizes that holds so many decodes, or None."""
     place = bisect_left(sizes, decodes)

@@ -2,8 +2,12 @@
 
 An iteration is planned, launched and collected. On a device that works by itself the next one is planned between launch
 and collect, as if no request stopped; what has changed by its launch is then amended.
+
+An iteration that fails ends its own requests only; where one after the other does, or the device is of no use any more,
+the failure goes on to the caller.
 """
 
+import logging
 import secrets
 import time
 from collections import Counter
@@ -27,6 +31,11 @@ from leeway_engine.scheduling.move import Way
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import PHASES, Request, RequestRejected, State
 from leeway_engine.scheduling.scheduler import Scheduler
+
+MOST_FAILURES = 3
+"""Iterations that may fail one after the other, the last of which ends the engine."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,8 @@ class _Launched:
     flight: Flight | None
     """None for a plan without tokens."""
     started_s: float
+    failed: tuple[TokenEvent, ...] | None = None
+    """Ends of its requests, if it could not be launched."""
 
 
 class Engine:
@@ -101,6 +112,7 @@ class Engine:
         self._next: Plan | None = None
         self._launched: _Launched | None = None
         self._generations: dict[Request, _Generation] = {}
+        self._failures = self._failures_in_a_row = 0
         self._iterations = self._prefill_tokens = self._decode_tokens = 0
         self._preemptions = self._preemptions_by_swap = 0
         self._moved: Counter[Way] = Counter()
@@ -141,10 +153,18 @@ class Engine:
             )
         if max(request.sampling.logit_bias, default=0) >= self.vocabulary:
             raise RequestRejected("invalid_logit_bias", f"logit_bias takes token ids from 0 to {self.vocabulary - 1}")
-        space = KeySpace(self._options.block_size, model=self._options.model, salt=request.cache_salt)
+        space = KeySpace(
+            self._options.block_size,
+            model=self._options.model,
+            tenant=request.tenant,
+            salt=request.cache_salt,
+            tool_schema=request.tool_schema,
+        )
         keys: list[bytes] = []
         if self._options.prefix_reuse:
             space.extend(keys, prompt)
+        seed = request.sampling.seed
+        seed = secrets.randbits(64) if seed is None else seed % 2**64
         scheduled = self._scheduler.add(
             request.request_id,
             len(prompt),
@@ -155,11 +175,10 @@ class Engine:
             priority=request.priority,
             deadline_s=request.deadline_s,
             tool_wait_s=request.tool_wait_s,
+            expires_s=request.expires_s,
             keys=keys,
             traced=self._recorder.traces(request.request_id),
         )
-        seed = request.sampling.seed
-        seed = secrets.randbits(64) if seed is None else seed % 2**64
         self._generations[scheduled] = _Generation(request, prompt, seed, space)
         return scheduled
 
@@ -195,8 +214,9 @@ class Engine:
         return self._scheduler.knobs()
 
     def step(self, before_plan: Callable[[], None] = lambda: None) -> list[TokenEvent]:
-        """Run one iteration and return the tokens that it gave; without work do nothing.
+        """Run one iteration and return the tokens that it gave, and the ends of its requests if it failed.
 
+        Without work do nothing. Raises what made it fail where `MOST_FAILURES` in a row have, or the device is lost.
         `before_plan` is called before each plan that is made: of this iteration, or of the next one.
         """
         if not self.has_work:
@@ -227,29 +247,65 @@ class Engine:
             self._scheduler.amend(plan, started_s)
         for request in plan.preempted + plan.rejected:
             self._rows.leave(request)
-        for request in plan.admitted:
-            generation = self._generations[request]
-            self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
-        self._move(plan)
-        flight = self._runner.launch(plan) if plan.tokens else None
+        try:
+            flight = self._start(plan)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is logged, and others are served on)
+            self._launched = _Launched(plan, None, started_s, tuple(self._fail(plan, error)))
+            return
         self._scheduler.book(plan)
         self._note(plan, started_s)
         self._launched = _Launched(plan, flight, started_s)
 
+    def _start(self, plan: Plan) -> Flight | None:
+        for request in plan.admitted:
+            generation = self._generations[request]
+            self._rows.enter(request, generation.token_ids, generation.request.sampling, generation.seed)
+        self._move(plan)
+        return self._runner.launch(plan) if plan.tokens else None
+
     def collect(self) -> list[TokenEvent]:
-        """Wait for the iteration that runs and return its tokens."""
+        """Wait for the iteration that runs and return its tokens, or the ends of its requests if it failed."""
         launched, self._launched = self._launched, None
         if launched is None:
             return []
-        drawn = self._runner.collect(launched.flight) if launched.flight else []
+        # One planned on while its last token was drawn has ended with that.
+        events = [self._ended(request) for request in launched.plan.rejected if request in self._generations]
+        failed = launched.failed
+        if failed is None:
+            try:
+                drawn = self._runner.collect(launched.flight) if launched.flight else []
+            except Exception as error:  # noqa: BLE001 (whatever it is, it is logged, and others are served on)
+                failed = tuple(self._fail(launched.plan, error))
+        events += self._take(drawn) if failed is None else failed
+        ended_s = self._clock()
+        if failed is None:
+            self._observe(launched, ended_s)
+            if launched.flight:
+                self._failures_in_a_row = 0
+        self._preemptions += len(launched.plan.preempted)
+        self._preemptions_by_swap += len(launched.plan.swapped_out)
+        self._busy_since_s = ended_s if self.has_work else None
+        return events
+
+    def _take(self, drawn: list[Drawn]) -> list[TokenEvent]:
         drawn = [token for token in drawn if token.request in self._generations]
         self._scheduler.end_stopped(
             [t.request for t in drawn if t.token_id in self._generations[t.request].request.stop_token_ids]
         )
-        events = [self._ended(request) for request in launched.plan.rejected]
-        events += [self._event(token) for token in drawn]
-        self._observe(launched)
-        return events
+        return [self._event_or_end(token) for token in drawn]
+
+    def _fail(self, plan: Plan, error: Exception) -> list[TokenEvent]:
+        """End the requests of an iteration that failed, or raise where that is of no use."""
+        self._failures += 1
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row == MOST_FAILURES:
+            raise error
+        self._runner.settle()
+        # Those that were cancelled since have ended already.
+        requests = [request for request in plan.touched if request in self._generations]
+        logger.error("an iteration failed, and with it %d requests", len(requests), exc_info=error)
+        self._scheduler.fail(requests, self._next)
+        return [self._ended(request) for request in requests]
 
     def take_events(self) -> list[RequestEvent]:
         """Return the events of traced requests since the last call."""
@@ -283,6 +339,7 @@ class Engine:
             cancelled_tokens=scheduler.cancelled_tokens,
             tenant_debts=self._tenant_debts,
             tool_waits=len(scheduler.tool_waits),
+            failed_iterations=self._failures,
         )
 
     def _move(self, plan: Plan) -> None:
@@ -298,6 +355,15 @@ class Engine:
         self._recorder.ran(plan, self._scheduler.pool.free, started_s)
         self._partial_prefills = sum(chunk.request.state is State.PREFILLING for chunk in plan.prefills)
         self._queue_delays_s = tuple(started_s - r.arrival_s for r in plan.admitted if r.admissions == 1)
+
+    def _event_or_end(self, token: Drawn) -> TokenEvent:
+        """Return a request's token, or its end where it cannot be gone on with; others are none the worse."""
+        try:
+            return self._event(token)
+        except Exception:
+            logger.exception("a request failed after its token was drawn")
+            self._scheduler.end_broken(token.request)
+            return self._ended(token.request)
 
     def _event(self, token: Drawn) -> TokenEvent:
         request = token.request
@@ -334,8 +400,8 @@ class Engine:
             # What was planned ahead holds nothing any more, and knobs that come now are enforced at once.
             self._next = None
 
-    def _observe(self, launched: _Launched) -> None:
-        plan, ended_s = launched.plan, self._clock()
+    def _observe(self, launched: _Launched, ended_s: float) -> None:
+        plan = launched.plan
         self._last = Iteration(
             seconds=ended_s - launched.started_s,
             idle_gap_s=0.0 if self._busy_since_s is None else launched.started_s - self._busy_since_s,
@@ -350,9 +416,6 @@ class Engine:
             queue_delays_s=self._queue_delays_s,
         )
         self._scheduler.observe(plan, self._last.seconds)
-        self._busy_since_s = ended_s if self.has_work else None
         self._iterations += 1
         self._prefill_tokens += self._last.prefill_tokens
         self._decode_tokens += self._last.decode_tokens
-        self._preemptions += self._last.preempted
-        self._preemptions_by_swap += len(plan.swapped_out)

@@ -12,7 +12,7 @@ from leeway_engine.scheduling.request import FinishReason, Request, State
 
 _DIGEST_BYTES = 8
 _PREFIX_BYTES = 8
-_ENDS = {FinishReason.CANCEL: "cancelled", FinishReason.REJECTED: "rejected"}
+_ENDS = {FinishReason.CANCEL: "cancelled", FinishReason.ERROR: "failed", FinishReason.REJECTED: "rejected"}
 
 
 class EventRecorder:

@@ -68,12 +68,16 @@ class GenerationRequest:
     tenant: str = ""
     slo_class: str = ""
     cache_salt: str = ""
-    """Only requests of the same salt share the KV of equal prompts."""
+    """Only requests of the same tenant and salt share the KV of equal prompts."""
+    tool_schema: str = ""
+    """Revision of the tools that the prompt names; requests of another one do not share its KV either."""
     priority: int = 0
     deadline_s: float | None = None
     """Time by which the last token is due, on the clock of `arrival_s`."""
     tool_wait_s: float = 0.0
     """How long its KV is kept, once its answer is whole, for a request that goes on from it; 0 keeps none."""
+    expires_s: float | None = None
+    """Time after which nobody waits for it any more, on the clock of `arrival_s`; nor is its KV kept for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ class TokenLogprobs:
 class TokenEvent:
     """New tokens of a request; a stop token is among them. With a finish reason it is the request's last event.
 
-    A request that is given up before its first token, as it cannot meet its deadline, ends without tokens.
+    A request that is given up before its first token, as it cannot meet its deadline, ends without tokens, and so does
+    one whose iteration fails.
     """
 
     request_id: str
@@ -163,3 +168,5 @@ class EngineStats:
     """What each tenant that waits was served less than the one that was served most, in weighted tokens."""
     tool_waits: int = 0
     """Ended requests whose KV is kept for those that go on from them."""
+    failed_iterations: int = 0
+    """Iterations whose requests ended with an error; they are not among `iterations`."""

@@ -12,7 +12,7 @@ class RequestEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """The id of the answer that the client gets."""
     event: str
     """arrived, admitted, chunk, first_token, preempted, swapped_out, swapped_in, resumed; and of ends: finished,
-    cancelled, rejected."""
+    cancelled, failed, rejected."""
     phase: str
     """One of PHASES: where the event has led it, or where it was when it ended."""
     prompt_tokens: int

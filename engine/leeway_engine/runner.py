@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from leeway_engine.batch_rows import BatchRows
+from leeway_engine.decode_buckets import graph_path
 from leeway_engine.decode_graphs import record_decodes
 from leeway_engine.layout import lay_out
 from leeway_engine.logit_changes import change_logits
@@ -91,9 +92,14 @@ class ModelRunner:
             for place, (request, token_id) in enumerate(zip(requests, tokens.tolist(), strict=True))
         ]
 
+    def settle(self) -> None:
+        """Wait for all that the device does; raises where a fault has made it of no use to this process."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
     def _forward(self, spans: Spans, sampled: Ints) -> tuple[Tensor, str]:
         graphs = self._graphs
         if graphs and len(sampled) == len(spans.count) and (bucket := graphs.bucket(spans)):
-            return graphs.run(bucket, self._rows.tokens[spans.row, spans.start], spans), f"graph-{bucket}"
+            return graphs.run(bucket, self._rows.tokens[spans.row, spans.start], spans), graph_path(bucket)
         batch = lay_out(self._rows, spans, sampled, self._kernels, self._device)
         return self._decoder(batch, self._cache, self._kernels), self._kernels.name

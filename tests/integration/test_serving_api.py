@@ -118,6 +118,30 @@ def test_each_chunk_has_a_finish_reason_and_only_the_last_is_not_null(server: Ru
     assert reasons == [*[None] * (len(reasons) - 1), "length"]
 
 
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+def test_the_models_own_end_is_the_one_finish_reason_and_no_text(server: Running, path: str) -> None:
+    # Drawn from all tokens alike, the end comes long before the last token that is allowed.
+    fields = {"max_tokens": 3000, "temperature": 2, "seed": 1, "logit_bias": {"257": 4}}
+    chunks = events(server, path, **fields, stream_options={"include_usage": True})
+    *chunks, usage = chunks
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+    assert reasons == [*[None] * (len(reasons) - 1), "stop"]
+    assert 1 < usage["usage"]["completion_tokens"] < 3000
+    if path == "completions":
+        whole = complete(server, **fields).json
+        assert whole["choices"][0]["finish_reason"] == "stop"
+        assert whole["choices"][0]["text"] == "".join(chunk["choices"][0]["text"] for chunk in chunks)
+
+
+def test_a_repeated_request_finds_its_prompt_and_gets_the_very_same_answer(server: Running) -> None:
+    fields = {"prompt": "Say it again, Sam. " * 12, "temperature": 0, "max_tokens": 40, "logprobs": 2}
+    first, second = (complete(server, **fields).json for _ in range(2))
+    cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in (first, second)]
+    assert cached[0] == 0 < cached[1]
+    assert first["choices"][0]["text"] == second["choices"][0]["text"]
+    assert first["choices"][0]["logprobs"]["tokens"] == second["choices"][0]["logprobs"]["tokens"]
+
+
 @pytest.mark.parametrize(("options", "expected"), [({}, 0), ({"include_usage": True}, 1)])
 def test_usage_comes_once_and_only_if_asked_for(server: Running, options: dict[str, bool], expected: int) -> None:
     chunks = events(server, stream_options=options)
@@ -150,6 +174,8 @@ def test_usage_comes_once_and_only_if_asked_for(server: Running, options: dict[s
         ({"logit_bias": {"99999": 1}}, 400, None),
         ({"logit_bias": {str(token): 1 for token in range(2000)}}, 400, "logit_bias"),
         ({"echo": True}, 400, "echo"),
+        ({"prompt_logprobs": 0}, 400, "prompt_logprobs"),
+        ({"prompt_logprobs": 5}, 400, "prompt_logprobs"),
         ({"logit_bias": {"AI": -100}}, 400, "logit_bias"),
         ({"stop": ["x" * 10_000]}, 400, "stop"),
         ({"stop": [str(i) for i in range(10_000)]}, 400, "stop"),
@@ -178,8 +204,12 @@ def test_what_the_model_card_advertises_is_what_a_request_may_have(tmp_path: Pat
         assert (fitting.status, fitting.json["usage"]["prompt_tokens"]) == (200, most - 1)
         for prompt in ([65] * most, [65] * (most + 1)):
             refused = complete(small, prompt=prompt, max_tokens=None)
-            assert (refused.status, refused.json["error"]["code"]) == (400, "context_length_exceeded")
+            assert (refused.status, refused.json["error"]["code"]) == (400, "kv_exceeded")
             assert "-" not in refused.json["error"]["message"], "no count is negative"
+        beyond = complete(small, prompt=[65] * 4096, max_tokens=1)
+        assert (beyond.status, beyond.json["error"]["code"]) == (400, "context_length_exceeded")
+        for reason, count in (("kv_exceeded", 2), ("context_length_exceeded", 1)):
+            assert small.metrics(small.url)[f'leeway_engine_rejections_total{{reason="{reason}"}}'] == count
 
 
 def test_without_max_tokens_a_completion_has_sixteen(server: Running) -> None:

@@ -9,6 +9,8 @@ class Tally:
 
     border: str
     cancels: int = 0
+    failures: int = 0
+    """Requests that ended with an error, as an iteration was made to fail."""
     survivors: int = 0
     """Requests that ended by themselves, and were compared with what they say alone."""
     leaked_blocks: int = 0

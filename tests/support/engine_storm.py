@@ -1,4 +1,4 @@
-"""Cancels in an engine, between two iterations: requests end as soon as they are where that is hardest to get right."""
+"""Cancels and faults in an engine: requests end as soon as they are where that is hardest to get right."""
 
 import random
 from collections import Counter
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from cancel_tally import Tally
 from leaks import leaks
@@ -14,9 +15,10 @@ from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.weights import load_decoder
-from leeway_engine.runner import Flight
+from leeway_engine.runner import Drawn, Flight
+from leeway_engine.scheduling.move import Move
 from leeway_engine.scheduling.plan import Plan
-from leeway_engine.scheduling.request import Request, State
+from leeway_engine.scheduling.request import FinishReason, Request, State
 from serving import tiny_model
 
 BLOCK_SIZE = 8
@@ -76,6 +78,51 @@ class ZombieWatch:
         return self._launch(plan)
 
 
+class Faults:
+    """Makes some iterations of an engine fail, never one after the other."""
+
+    SHARE = 0.08
+
+    def __init__(self, engine: Engine, draw: random.Random) -> None:
+        """Begin with a good one."""
+        self._draw = draw
+        self._failed = self._unrun = False
+        self._launch, self._collect = engine._runner.launch, engine._runner.collect
+        self._move = engine._cache.move
+        engine._runner.launch = self._launched
+        engine._runner.collect = self._collected
+        engine._cache.move = self._moved
+
+    def _fails(self) -> bool:
+        self._failed = not self._failed and self._draw.random() < self.SHARE
+        return self._failed
+
+    def _moved(self, moves: Sequence[Move]) -> None:
+        if self._fails():
+            raise RuntimeError("a move fails")
+        self._move(moves)
+
+    def _launched(self, plan: Plan) -> Flight:
+        if not self._fails():
+            return self._launch(plan)
+        match self._draw.choice(("before", "after", "unrun")):
+            case "before":
+                raise RuntimeError("a forward pass fails before it writes anything")
+            case "after":
+                self._launch(plan)
+                raise RuntimeError("a forward pass fails after all is written")
+        # Nothing is written, but that shows only when the tokens are waited for, as on a device that works by itself.
+        self._unrun = True
+        none = np.zeros(0, np.int64)
+        return Flight([], torch.zeros((0, 0)), none, none, "eager")
+
+    def _collected(self, flight: Flight) -> list[Drawn]:
+        if self._unrun:
+            self._unrun = False
+            raise RuntimeError("a forward pass turns out to have failed")
+        return self._collect(flight)
+
+
 @dataclass(frozen=True, slots=True)
 class Border:
     """Where a request is when it is cancelled, and settings with which many come there."""
@@ -121,13 +168,17 @@ class EngineStorm:
     Where the engine plans ahead, cancels also come while an iteration runs, before and after the next is planned.
     """
 
-    def __init__(self, questions: Questions, border: Border, cancels: int, *, plan_ahead: bool = False) -> None:
-        """Begin with an engine of its own."""
+    def __init__(
+        self, questions: Questions, border: Border, cancels: int, *, faults: bool = False, plan_ahead: bool = False
+    ) -> None:
+        """Begin with an engine of its own; with `faults`, some of its iterations fail."""
         self._plan_ahead = plan_ahead
         self._questions = questions
         self._border = border
         self._cancels = cancels
         self._engine = questions.engine(plan_ahead=plan_ahead, **border.options)
+        if faults:
+            Faults(self._engine, random.Random(f"faults {border.name}"))
         self._watch = ZombieWatch(self._engine)
         self._tally = Tally(label(border.name, plan_ahead=plan_ahead))
         self._draw = random.Random(self._tally.border)
@@ -137,7 +188,7 @@ class EngineStorm:
         self._answers: dict[str, list[int]] = {}
         """Of those that go on."""
         self._bills: list[tuple[Request, float]] = []
-        """What the tenant of each cancelled request owed when it was cancelled."""
+        """What the tenant of each cancelled request that has one to itself owed when it was cancelled."""
 
     def run(self) -> Tally:
         """Cancel so many, let the others end, and look at what is left."""
@@ -147,7 +198,8 @@ class EngineStorm:
                 self._fill()
             self._cancel()
             for event in self._step():
-                self._hear(event.request_id, event.token_ids, ended=event.finish_reason is not None)
+                self._hear(event)
+            self._look()
         self._tally.faults += [
             f"{request.request_id}: its tenant paid after the cancel"
             for request, owed in self._bills
@@ -181,11 +233,10 @@ class EngineStorm:
             self._answers[name] = []
             if self._draw.random() < DOOMED_SHARE:
                 self._doomed.add(name)
-            # A tenant for each, so that it shows who pays.
-            question = GenerationRequest(
-                name, self._questions.prompts[place], self._asked[name][1], GREEDY, tenant=name
-            )
-            self._engine.add(question)
+            # A tenant for each second one, so that it shows who pays; the others find each other's prefixes.
+            tenant = name if self._draw.random() < 0.5 else ""
+            prompt, length = self._questions.prompts[place], self._asked[name][1]
+            self._engine.add(GenerationRequest(name, prompt, length, GREEDY, tenant=tenant))
 
     def _cancel(self) -> None:
         scheduler = self._engine._scheduler
@@ -197,16 +248,32 @@ class EngineStorm:
             if self._tally.cancels < self._cancels and self._border.reached(request, scheduler.iterations):
                 self._engine.cancel(name)
                 self._engine.cancel(name)
-                self._bills.append((request, request.account.counter))
+                if request.account.tenant:
+                    self._bills.append((request, request.account.counter))
                 del self._answers[name]
                 self._tally.cancels += 1
 
-    def _hear(self, name: str, token_ids: Sequence[int], *, ended: bool) -> None:
+    def _look(self) -> None:
+        """See that free and held blocks are all, whatever has just happened."""
+        scheduler = self._engine._scheduler
+        held = {block for request in scheduler.running.values() for block in request.blocks}
+        if scheduler.pool.free + len(held) != scheduler.pool.total:
+            self._tally.faults.append("free and held blocks are not all")
+        swapped = [block for request in scheduler.waiting.values() for block in request.swapped]
+        if scheduler.kv.host.free + len(swapped) != scheduler.kv.host.total:
+            self._tally.faults.append("free and held blocks of the host are not all")
+
+    def _hear(self, event: TokenEvent) -> None:
+        name = event.request_id
         if name not in self._answers:
             self._tally.faults.append(f"{name} went on after its end")
             return
-        self._answers[name] += token_ids
-        if ended:
+        if event.finish_reason is FinishReason.ERROR:
+            del self._answers[name]
+            self._tally.failures += 1
+            return
+        self._answers[name] += event.token_ids
+        if event.finish_reason is not None:
             place, length = self._asked[name]
             if self._answers.pop(name) != self._questions.answers[place][:length]:
                 self._tally.faults.append(f"{name}, who survived, says something else than alone")

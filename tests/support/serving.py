@@ -123,7 +123,14 @@ def status_of(url: str) -> int:
 
 
 @contextmanager
-def pod(model: Path, folder: Path, *, engine: Mapping[str, Any] | None = None, **server: Any) -> Iterator[Running]:
+def pod(
+    model: Path,
+    folder: Path,
+    *,
+    engine: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    **server: Any,
+) -> Iterator[Running]:
     """Run an engine pod until it is ready, and end it with all of its processes."""
     token_file = folder / "knobs-token"
     token_file.write_text(TOKEN)
@@ -133,7 +140,7 @@ def pod(model: Path, folder: Path, *, engine: Mapping[str, Any] | None = None, *
     settings = {"kv_blocks": 512, "threads": 1, "ceilings": ceilings, "knobs": boot_knobs(None, ceilings)}
     engine_config = EngineConfig(**{"model": model, **settings, **(engine or {})})
     arguments = json.dumps([asdict(config), json.loads(engine_config.model_dump_json())], default=str)
-    with _process(_POD, arguments) as process:
+    with _process(_POD, arguments, environment or {}) as process:
         running = Running(process, f"http://{HOST}:{config.port}", f"http://{HOST}:{knobs_port}")
         running.wait_until(f"{running.url}/readyz")
         running.wait_until(f"{running.side_url}/v1/knobs", 401)
@@ -146,15 +153,15 @@ def gateway(pods: Sequence[str], objectives_file: Path, **config: Any) -> Iterat
     port, metrics_port = free_port(), free_port()
     settings = {"host": HOST, "port": port, "metrics_port": metrics_port, "leave_s": 0.2, **config}
     arguments = json.dumps({"pods": list(pods), "objectives_file": str(objectives_file), **settings})
-    with _process(_GATEWAY, arguments) as process:
+    with _process(_GATEWAY, arguments, {}) as process:
         running = Running(process, f"http://{HOST}:{port}", f"http://{HOST}:{metrics_port}")
         running.wait_until(f"{running.side_url}/readyz")
         yield running
 
 
 @contextmanager
-def _process(code: str, arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def _process(code: str, arguments: str, more: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
     command = [sys.executable, "-c", _STAND_BACK + code, arguments]
     with subprocess.Popen(command, env=environment, start_new_session=True) as process:
         try:

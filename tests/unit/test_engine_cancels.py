@@ -1,4 +1,4 @@
-"""A cancel ends a request at every border of its life: nothing leaks, nothing goes on, and nobody else notices."""
+"""A cancel or a fault ends a request anywhere in its life: nothing leaks or goes on, and nobody else notices."""
 
 import pytest
 from cancel_tally import Tally
@@ -25,6 +25,16 @@ def check(tally: Tally) -> None:
 @pytest.mark.parametrize("border", BORDERS, ids=lambda border: border.name)
 def test_a_request_cancelled_at_any_time_is_gone(questions: Questions, border: Border, plan_ahead: bool) -> None:
     check(EngineStorm(questions, border, CANCELS, plan_ahead=plan_ahead).run())
+
+
+@pytest.mark.parametrize("plan_ahead", [False, True])
+@pytest.mark.parametrize("border", BORDERS[1:], ids=lambda border: border.name)
+def test_a_failed_iteration_ends_its_requests_and_no_wrong_token_or_block_is_left_of_it(
+    questions: Questions, border: Border, plan_ahead: bool
+) -> None:
+    tally = EngineStorm(questions, border, 2 * CANCELS, faults=True, plan_ahead=plan_ahead).run()
+    check(tally)
+    assert tally.failures > 0
 
 
 @pytest.mark.parametrize("plan_ahead", [False, True])

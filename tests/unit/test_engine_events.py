@@ -144,3 +144,19 @@ def test_a_preempted_request_is_followed_on_its_way_out_and_back(decoder: Decode
     assert (counted["first_token"], counted["admitted"], counted["finished"]) == (1, 1, 1)
     reasons = {event.priority_reason for event in events if event.event == "preempted"}
     assert reasons == {"last in the ranking"}
+
+
+def test_a_fault_is_an_end_of_its_own_with_where_the_request_was(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(decoder)
+    engine.add(request("a"))
+    engine.step()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(engine._runner, "launch", fail)
+    events = drained(engine)
+    assert names(events, "a") == ["arrived", "admitted", "chunk", "failed"]
+    assert (events[-1].reason, events[-1].phase, events[-1].computed_tokens) == ("error", "prefilling", 16)

@@ -25,6 +25,8 @@ from serving import smollm2
 
 LENGTHS = (1, 15, 16, 17, 33, 50)
 OUTPUT = 20
+LONG = 230
+"""Tokens of a prompt that with its output nearly fills the context."""
 PUSHES = ((2, 9, 1), (5, 40, 17), (9, 8, 7), (14, 64, 64))
 
 
@@ -33,6 +35,8 @@ class Example:
     decoder: Decoder
     prompts: list[list[int]]
     expected: list[list[int]]
+    long_prompts: list[list[int]]
+    long_expected: list[list[int]]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,10 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Example
         prompts = random_prompts(LENGTHS, model.config.vocab_size, seed=1)
         expected = [reference(model, prompt, OUTPUT) for prompt in prompts]
         check_telling(name, expected)
-        return Example(load_decoder(folder, torch.float64), prompts, [answer.tokens for answer in expected])
+        long_prompts = random_prompts((LONG,), model.config.vocab_size, seed=2)
+        long_expected = [reference(model, prompt, OUTPUT).tokens for prompt in long_prompts]
+        answers = [answer.tokens for answer in expected]
+        return Example(load_decoder(folder, torch.float64), prompts, answers, long_prompts, long_expected)
 
     return make
 
@@ -58,6 +65,15 @@ def test_tokens_do_not_depend_on_chunks_and_batch_mates(
     for plan_ahead in (False, True):
         setting = Setting(chunk_size, plan_ahead=plan_ahead)
         assert generate(case.decoder, case.prompts, OUTPUT, setting).tokens == case.expected
+
+
+@pytest.mark.parametrize(("token_budget", "chunk_size"), [(3, 2), (16, 16), (4096, 4096)])
+def test_a_long_prompt_has_the_same_answer_far_under_its_length_and_far_over_it(
+    example: Callable[[str], Example], token_budget: int, chunk_size: int
+) -> None:
+    case = example("llama-untied-one-kv-head")
+    setting = Setting(chunk_size, token_budget, running_sequences=2)
+    assert generate(case.decoder, case.long_prompts, OUTPUT, setting).tokens == case.long_expected
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -92,6 +108,7 @@ def test_tokens_do_not_depend_on_found_prefixes_and_swaps(example: Callable[[str
     assert outcome.swapped_in_blocks > 0
 
 
+@pytest.mark.parametrize("chunk_size", [7, 16, 17])
 @pytest.mark.parametrize("plan_ahead", [False, True])
 @pytest.mark.parametrize("swap_blocks", [0, 4, 12])
 @pytest.mark.parametrize("kv_blocks", [12, 64])
@@ -103,9 +120,10 @@ def test_tokens_do_not_depend_on_how_prefixes_and_preemptions_meet(
     kv_blocks: int,
     swap_blocks: int,
     plan_ahead: bool,
+    chunk_size: int,
 ) -> None:
     case = example("qwen3-tied-wide-heads")
-    setting = Setting(16, 64, 8, kv_blocks, (), prefix_reuse, repeated, swap_blocks, plan_ahead=plan_ahead)
+    setting = Setting(chunk_size, 64, 8, kv_blocks, (), prefix_reuse, repeated, swap_blocks, plan_ahead=plan_ahead)
     outcome = generate(case.decoder, case.prompts, OUTPUT, setting)
     assert outcome.tokens == case.expected
     assert (outcome.preemptions > 0) == (kv_blocks == 12)

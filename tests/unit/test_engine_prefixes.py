@@ -32,8 +32,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Decoder, list[int],
     return load_decoder(folder, torch.float64), prompt, reference(twin, prompt, OUTPUT).tokens
 
 
-def ask(engine: Engine, name: str, prompt: list[int], salt: str = "", output: int = OUTPUT) -> None:
-    engine.add(GenerationRequest(name, prompt, output, Sampling(temperature=0), cache_salt=salt))
+def ask(engine: Engine, name: str, prompt: list[int], salt: str = "", output: int = OUTPUT, **more: str) -> None:
+    engine.add(GenerationRequest(name, prompt, output, Sampling(temperature=0), cache_salt=salt, **more))
 
 
 def drain(engine: Engine) -> dict[str, list[TokenEvent]]:
@@ -207,3 +207,25 @@ def test_reuse_can_be_turned_off(model: tuple[Decoder, list[int], list[int]]) ->
         events = drain(engine)["r"]
         assert (tokens(events), events[0].cached_tokens) == (expected, 0)
     assert (engine.stats().kv_blocks_cached, engine.stats().prefix_hit_tokens) == (0, 0)
+
+
+def test_tenants_salts_and_tool_schemas_share_nothing_however_their_names_are_put_together(
+    model: tuple[Decoder, list[int], list[int]],
+) -> None:
+    decoder, prompt, expected = model
+    engine = Engine(decoder, OPTIONS)
+    askers = (
+        {},
+        {"tenant": "ab"},
+        {"salt": "ab"},
+        {"tool_schema": "ab"},
+        {"tenant": "a", "salt": "b"},
+        {"tenant": "b", "salt": "a"},
+        {"tenant": "a", "tool_schema": "b"},
+    )
+    for asker in askers:
+        for found in (0, 1):
+            hits = engine.stats().prefix_hit_tokens
+            ask(engine, "r", prompt, output=2, **asker)
+            assert tokens(drain(engine)["r"]) == expected[:2]
+            assert (engine.stats().prefix_hit_tokens > hits) == bool(found), asker

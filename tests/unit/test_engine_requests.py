@@ -28,7 +28,7 @@ from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.weights import load_decoder
 from leeway_engine.scheduling.plan import Plan
-from leeway_engine.scheduling.request import FinishReason, RequestRejected
+from leeway_engine.scheduling.request import FinishReason, Request, RequestRejected
 from reference_tokens import save_model
 
 KNOBS = PodKnobs(generation=1, token_budget=32, chunk_size=16, running_sequences=4)
@@ -429,3 +429,103 @@ def test_where_a_running_request_is_rejected_another_takes_its_place_at_once(dec
     assert [(event.finish_reason, event.output_tokens) for event in events["late"]] == [(FinishReason.REJECTED, 0)]
     assert [len(tokens(events[name])) for name in ("grows", "next")] == [60 - 16, 1]
     assert leaks(engine) == 0
+
+
+def failing(engine: Engine, monkeypatch: pytest.MonkeyPatch, what: str = "launch") -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError(f"{what} fails")
+
+    monkeypatch.setattr(engine._runner, what, fail)
+
+
+@pytest.mark.parametrize("what", ["launch", "collect"])
+def test_an_iteration_that_fails_ends_its_requests_and_the_next_one_is_as_ever(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    engine.add(request("a"))
+    expected = tokens(drain(engine)["a"])
+    for name in "abcde":
+        engine.add(request(name, max_tokens=1 if name == "b" else 6))
+    before = engine.stats()
+    with monkeypatch.context() as patch:
+        failing(engine, patch, what)
+        events = engine.step()
+    assert [(event.request_id, event.token_ids, event.finish_reason) for event in events] == [
+        (name, (), FinishReason.ERROR) for name in "abcd"
+    ]
+    left = drain(engine)
+    assert [tokens(left[name]) for name in left] == [expected]
+    stats = engine.stats()
+    assert (stats.failed_iterations, stats.kv_blocks_free) == (1, 12)
+    assert stats.iterations - before.iterations == 6, "a failed iteration is none of those that computed"
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_the_third_failure_in_a_row_goes_on_to_the_caller(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, good: int
+) -> None:
+    for number in range(2):
+        engine.add(request(str(number)))
+        with monkeypatch.context() as patch:
+            failing(engine, patch)
+            assert [event.finish_reason for event in engine.step()] == [FinishReason.ERROR]
+    engine.add(request("last"))
+    for _ in range(good):
+        engine.step()
+    failing(engine, monkeypatch)
+    if good:
+        assert [event.finish_reason for event in engine.step()] == [FinishReason.ERROR]
+    else:
+        with pytest.raises(RuntimeError, match="launch fails"):
+            engine.step()
+
+
+def test_a_fault_that_the_device_does_not_recover_from_goes_on_to_the_caller_at_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.add(request("a"))
+    failing(engine, monkeypatch, "collect")
+    failing(engine, monkeypatch, "settle")
+    with pytest.raises(RuntimeError, match="settle fails"):
+        engine.step()
+
+
+def test_a_request_whose_own_processing_fails_ends_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.add(request("b"))
+    expected = tokens(drain(engine)["b"])
+    extend = Engine._extend_keys
+
+    def extend_or_fail(self: Engine, request: Request) -> None:
+        if (request.request_id, request.generated) == ("a", 2):
+            raise RuntimeError("a request fails")
+        extend(self, request)
+
+    monkeypatch.setattr(Engine, "_extend_keys", extend_or_fail)
+    for name in "ab":
+        engine.add(request(name))
+    events = drain(engine)
+    assert [event.finish_reason for event in events["a"]] == [None, FinishReason.ERROR]
+    assert tokens(events["b"]) == expected
+    stats = engine.stats()
+    assert (stats.failed_iterations, stats.kv_blocks_free) == (0, 12)
+
+
+def test_who_is_rejected_by_the_plan_made_while_its_token_is_drawn_ends_once(
+    ahead: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        ahead.add(request(name))
+    ahead.step()
+    ahead.launch()
+    ahead.plan()
+    plan = ahead._next
+    assert plan is not None
+    # As where nothing else would give a block: see Scheduler._grow.
+    scheduler = ahead._scheduler
+    rejected = scheduler.running["a"]
+    scheduler._finish(rejected, FinishReason.REJECTED)
+    plan.rejected.append(rejected)
+    events = ahead.collect()
+    events += ahead.step()
+    assert [event.finish_reason for event in events if event.request_id == "a"] == [FinishReason.REJECTED]
+    assert len(drain(ahead)["b"]) + sum(event.request_id == "b" for event in events) == 5

@@ -49,7 +49,8 @@ class AheadMachine(RuleBasedStateMachine):
         self.drawing: list[Request] = []
         self.device: list[Content] = [None] * CAPACITY
         self.host: list[Content] = [None] * (SWAP_BLOCKS * BLOCK_SIZE)
-        self.plans_since_push = 0
+        self.written: list[int] = []
+        """Where the iteration that runs writes."""
 
     @rule(target=names, prompt=st.integers(1, 20), output=st.integers(1, 20))
     def arrive(self, prompt: int, output: int) -> str:
@@ -105,10 +106,31 @@ class AheadMachine(RuleBasedStateMachine):
         assert all(request.finish_reason is FinishReason.STOP for request in stopped)
         self.running = None
 
+    @precondition(lambda self: self.next is not None and self.running is None)
+    @rule()
+    def fail_at_launch(self) -> None:
+        plan, self.next = self.next, None
+        assert plan is not None
+        self.scheduler.amend(plan)
+        self.scheduler.fail(plan.touched)
+        self._check_failed(plan)
+
+    @precondition(lambda self: self.running is not None)
+    @rule()
+    def fail_in_flight(self) -> None:
+        plan, self.running = self.running, None
+        assert plan is not None
+        for slot in self.written:
+            self.device[slot] = None
+        self.scheduler.fail(self._alive(plan.touched), self.next)
+        self._check_failed(plan)
+
     @rule(iterations=st.integers(1, 10))
     def iterate(self, iterations: int) -> None:
         for _ in range(iterations):
-            self.running = None
+            if self.running is not None:
+                self.scheduler.end_stopped(())
+                self.running = None
             if self.next is None:
                 self.plan()
             if self.next is not None:
@@ -138,16 +160,24 @@ class AheadMachine(RuleBasedStateMachine):
             Way.OUT: (self.device, self.host),
             Way.IN: (self.host, self.device),
         }
+        self.written = []
         for way, source, target in plan.moves:
             read, written = memories[way]
             for offset in range(BLOCK_SIZE):
                 written[target * BLOCK_SIZE + offset] = read[source * BLOCK_SIZE + offset]
         for request, tokens in work:
             for position in range(request.computed, request.computed + tokens):
-                self.device[self._slot(request, position)] = self._content(request, position)
+                self.written.append(self._slot(request, position))
+                self.device[self.written[-1]] = self._content(request, position)
         for request, tokens in work:
             for position in range(request.computed + tokens):
                 assert self.device[self._slot(request, position)] == self._content(request, position)
+
+    def _check_failed(self, plan: Plan) -> None:
+        assert all(request.state is State.FINISHED and not request.blocks for request in self._alive(plan.touched))
+
+    def _alive(self, requests: list[Request]) -> list[Request]:
+        return [request for request in requests if request.finish_reason is not FinishReason.CANCEL]
 
     def _slot(self, request: Request, position: int) -> int:
         block, offset = divmod(position, BLOCK_SIZE)
@@ -211,3 +241,21 @@ def test_a_stop_token_counts_for_more_than_the_length_and_less_than_a_cancel(
     scheduler.end_stopped([request])
     assert request.finish_reason is ends
     assert scheduler.pool.free == BLOCKS
+
+
+def test_who_is_admitted_on_the_kv_of_an_iteration_that_fails_waits_again_and_computes_all() -> None:
+    knobs = PodKnobs(generation=1, token_budget=10, chunk_size=10, running_sequences=3)
+    scheduler = Scheduler(BlockPool(BLOCKS, BLOCK_SIZE), knobs, CEILINGS)
+    keys: list[bytes] = []
+    KeySpace(BLOCK_SIZE, model="m").extend(keys, range(8))
+    first = scheduler.add("a", 9, 5, keys=[*keys])
+    scheduler.book(scheduler.plan())
+    second = scheduler.add("b", 9, 5, keys=[*keys])
+    ahead = scheduler.plan()
+    assert (second.state, second.computed) == (State.PREFILLING, 8)
+    scheduler.fail([first], ahead)
+    assert (first.finish_reason, scheduler.pool.free, scheduler.pool.cached) == (FinishReason.ERROR, BLOCKS, 0)
+    assert (second.state, second.computed, second.admissions) == (State.PREEMPTED, 0, 0)
+    scheduler.amend(ahead)
+    assert (ahead.decodes, [tuple(chunk) for chunk in ahead.prefills]) == ([], [(second, 9)])
+    assert (second.cached, scheduler.kv.hit_tokens, scheduler.kv.queried_tokens) == (0, 0, 18)

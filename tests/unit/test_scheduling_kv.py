@@ -52,7 +52,7 @@ def drain(engine: Scheduler) -> None:
 
 def test_keys_are_the_same_in_every_process() -> None:
     keys: list[bytes] = []
-    KeySpace(4, model="m", adapter="a", salt="s", tool_schema="t").extend(keys, [1, 2, 3, 4, 5, 6, 7, 8, 9])
+    KeySpace(4, model="m", tenant="a", salt="s", tool_schema="t").extend(keys, [1, 2, 3, 4, 5, 6, 7, 8, 9])
     assert [key.hex()[:16] for key in keys] == ["6089ee30fac46a8c", "391d6649ccb7375e"]
 
 
@@ -75,9 +75,9 @@ def test_keys_grow_with_the_tokens_and_name_all_tokens_before_them(token_ids: li
 def test_no_two_spaces_share_a_key_however_their_names_are_split() -> None:
     names = ("", "a", "ab", "b")
     spaces = [
-        KeySpace(SIZE, model=model, adapter=adapter, salt=salt, tool_schema=tools)
+        KeySpace(SIZE, model=model, tenant=tenant, salt=salt, tool_schema=tools)
         for model in names
-        for adapter in names
+        for tenant in names
         for salt in names
         for tools in names
     ]

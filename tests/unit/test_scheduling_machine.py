@@ -83,7 +83,8 @@ def go_on(requests: list[Request], number: int, tokens: int) -> tuple[int, list[
     before = requests[number % len(requests)]
     prompt = before.known + tokens
     keys = before.keys[: before.known // BLOCK_SIZE]
-    return prompt, keys + [bytes([number % 256, place]) for place in range(prompt // BLOCK_SIZE - len(keys))]
+    of_its_own = [f"{len(requests)} {place}".encode() for place in range(prompt // BLOCK_SIZE - len(keys))]
+    return prompt, keys + of_its_own
 
 
 class SchedulerMachine(RuleBasedStateMachine):

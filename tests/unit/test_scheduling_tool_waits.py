@@ -225,3 +225,16 @@ def test_of_many_that_begin_end_and_are_renewed_the_times_costs_and_blocks_are_t
         assert waits.blocks == sum(len(request.blocks) for request in until_s)
         assert waits.next_end_s == min(until_s.values(), default=None)
     assert max(len(waits._ends), len(waits._costs)) < 2 * len(waits) + 100, "what has ended is let go of"
+
+
+def test_a_wait_ends_with_the_time_out_of_the_request_that_asked_for_it() -> None:
+    scheduler = Pod(8).scheduler
+    keys: list[bytes] = []
+    KeySpace(SIZE, model="m").extend(keys, range(8))
+    scheduler.add("a", 8, 1, tool_wait_s=30.0, expires_s=12.0, keys=keys)
+    scheduler.complete(scheduler.plan(10.0))
+    assert scheduler.tool_waits.next_end_s == 12.0
+    scheduler.end_tool_waits(11.9)
+    assert len(scheduler.tool_waits) == 1
+    scheduler.end_tool_waits(12.0)
+    assert (len(scheduler.tool_waits), scheduler.pool.free) == (0, 8)

@@ -58,6 +58,8 @@ class CountingEngine:
     def add(self, request: GenerationRequest) -> None:
         if request.max_tokens > 1_000_000:
             raise RequestRejected("kv_exceeded", "too long")
+        if not request.prompt_token_ids:
+            raise IndexError("a request that the engine cannot take")
         self.left[request.request_id] = request.max_tokens
         self.events.append(RequestEvent(1.0, request.request_id, "arrived", "waiting", 2, request.max_tokens))
         self.late += [request.request_id] * (request.deadline_s is not None)
@@ -214,6 +216,16 @@ def test_a_refused_request_is_told_so_and_others_go_on() -> None:
         side.send(add("endless", 2_000_000), add("a", 1))
         assert side.receive() == Rejected("endless", "kv_exceeded", "too long")
         assert [event.request_id for event in side.step().events] == ["a"]
+
+
+def test_a_request_that_the_engine_fails_to_take_ends_with_an_error_and_others_go_on() -> None:
+    with running_loop() as side:
+        side.send(Add(GenerationRequest("odd", (), 5)), add("a", 1))
+        events = side.step().events
+    assert [(event.request_id, event.finish_reason) for event in events] == [
+        ("odd", FinishReason.ERROR),
+        ("a", FinishReason.LENGTH),
+    ]
 
 
 def test_a_request_given_up_for_its_deadline_is_told_so_and_others_go_on() -> None:

@@ -6,14 +6,16 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from leeway_core.terms import HeaderError
+from leeway_engine.decode_buckets import bucket_sizes
 from leeway_engine.messages import EngineStats, Iteration, TokenEvent
 from leeway_engine.server.channel import Stepped
 from leeway_engine.server.errors import ApiError, rejection_code
 from leeway_engine.server.generation import Piece
-from leeway_engine.server.metrics.request_metrics import REJECTIONS
+from leeway_engine.server.metrics.request_metrics import FINISH_REASONS, REJECTIONS
 from leeway_engine.server.metrics.request_record import RequestRecord
 from leeway_engine.server.metrics.server_metrics import ServerMetrics
-from leeway_engine.server.token_stream import GenerationError
+from leeway_engine.server.token_stream import BREAKS, GenerationError
 from prometheus_client import generate_latest
 
 
@@ -29,10 +31,7 @@ def value(metrics: ServerMetrics, name: str, **labels: str) -> float:
 
 def ended(metrics: ServerMetrics) -> dict[str, float]:
     """Requests that ended, by the reasons that there were any of."""
-    counted = {
-        reason: value(metrics, "requests_total", finish_reason=reason)
-        for reason in ("stop", "length", "cancel", "rejected", "error")
-    }
+    counted = {reason: value(metrics, "requests_total", finish_reason=reason) for reason in FINISH_REASONS}
     return {reason: number for reason, number in counted.items() if number}
 
 
@@ -52,14 +51,16 @@ class Clock:
 
 
 def test_every_series_with_known_labels_is_there_from_the_start_at_0_and_says_what_it_is() -> None:
-    metrics = ServerMetrics()
+    metrics = ServerMetrics(graphs=bucket_sizes(16))
     for name, labels in (
         ("arrivals_total", {}),
         ("admitted_requests_total", {}),
         *(("rejections_total", {"reason": reason}) for reason in REJECTIONS),
         *(("cancels_total", {"phase": phase}) for phase in ("waiting", "prefilling", "decoding", "swapped")),
         *(("preemptions_total", {"way": way}) for way in ("recompute", "swap")),
-        *(("iterations_total", {"path": path}) for path in ("native", "triton", "eager")),
+        *(("iterations_total", {"path": path}) for path in ("native", "triton", "eager", "graph-1", "graph-16")),
+        *(("requests_total", {"finish_reason": reason}) for reason in FINISH_REASONS),
+        ("failed_iterations_total", {}),
         ("cancelled_tokens_total", {}),
         ("partial_prefills_total", {}),
         *((f"{name}_count", {}) for name in ("ttft_seconds", "itl_seconds", "tpot_seconds", "request_seconds")),
@@ -94,6 +95,9 @@ def test_a_request_is_counted_before_the_end_of_its_answer_leaves(reason: str) -
     [
         (GenerationError("queue_full", "full", 1.0), "rejected"),
         (GenerationError("engine_died", "dead"), "error"),
+        (GenerationError("engine_failed", "failed"), "error"),
+        (GenerationError("timed_out", "late"), "timeout"),
+        (GenerationError("aborted", "told to"), "abort"),
         (RuntimeError("a bug"), "error"),
     ],
 )
@@ -163,7 +167,8 @@ def test_a_single_token_has_no_time_per_token() -> None:
     [
         (GenerationError("kv_headroom", "full", 1.0), "kv_headroom"),
         (ApiError(503, "not yet", code="not_ready"), "not_ready"),
-        (ApiError(400, "odd header"), "invalid"),
+        (ApiError(400, "no code"), "invalid"),
+        (HeaderError("x-leeway-priority", "a number", "high"), "invalid"),
         (GenerationError("a code that nobody knows", "?"), "invalid"),
     ],
 )
@@ -175,8 +180,8 @@ def test_what_is_not_served_is_counted_by_why(error: Exception, reason: str) -> 
     assert value(metrics, "rejections_total", reason=reason) == 1
 
 
-@pytest.mark.parametrize("error", [GenerationError("engine_died", "dead"), RuntimeError("a bug")])
-def test_a_failure_is_no_refusal(error: Exception) -> None:
+@pytest.mark.parametrize("error", [*(GenerationError(code, "?") for code in BREAKS), RuntimeError("a bug")])
+def test_a_request_that_was_taken_and_breaks_off_is_no_refusal(error: Exception) -> None:
     assert rejection_code(error) is None
 
 

@@ -14,6 +14,9 @@ from leeway_engine.server.token_stream import GenerationError
     [
         ("kv_exceeded", None, 400, None, "invalid_request_error"),
         ("engine_died", None, 500, None, "server_error"),
+        ("engine_failed", None, 500, None, "server_error"),
+        ("timed_out", None, 408, None, "timeout_error"),
+        ("aborted", None, 499, None, "cancelled_error"),
         ("tenant_requests", 2.3, 429, "3", "rate_limit_error"),
         ("queue_delay", 0.1, 429, "1", "rate_limit_error"),
         ("kv_headroom", 7.0, 503, "7", "overloaded_error"),

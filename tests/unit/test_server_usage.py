@@ -46,6 +46,7 @@ def test_a_salt_may_be_any_short_text() -> None:
     assert CompletionBody(model="m", prompt="p", cache_salt="tenant é").cache_salt == "tenant é"
     with pytest.raises(ValidationError):
         CompletionBody(model="m", prompt="p", cache_salt="x" * 1025)
+    assert CompletionBody(model="m", prompt="p", tool_schema="v2").tool_schema == "v2"
 
 
 def test_the_metrics_tell_hits_cached_blocks_and_swaps() -> None:

@@ -8,19 +8,17 @@ KEY_BYTES = 32
 
 
 class KeySpace:
-    """Makes the keys of blocks that may stand for each other: same model, adapter, salt and tool schemas.
+    """Makes the keys of blocks that may stand for each other: same model, tenant, salt and tool schemas.
 
     A block's key is a digest of the key before it and of its own tokens, so it stands for all tokens up to the block's
     end. Keys are equal in every process.
     """
 
-    def __init__(
-        self, block_size: int, *, model: str, adapter: str = "", salt: str = "", tool_schema: str = ""
-    ) -> None:
-        """`tool_schema` is the revision of the tools that a prompt names; `salt` keeps tenants from sharing."""
+    def __init__(self, block_size: int, *, model: str, tenant: str = "", salt: str = "", tool_schema: str = "") -> None:
+        """`tool_schema` is the revision of the tools that a prompt names; `salt` separates users of one tenant."""
         self._block_size = block_size
         digest = blake2b(block_size.to_bytes(4, "little"), digest_size=KEY_BYTES)
-        for part in (model, adapter, salt, tool_schema):
+        for part in (model, tenant, salt, tool_schema):
             data = part.encode("utf-8", "surrogatepass")
             # With its length before each, no two different sets of names give the same bytes.
             digest.update(len(data).to_bytes(8, "little") + data)

@@ -20,6 +20,7 @@ class BlockPool:
         self._published: dict[bytes, int] = {}
         self._empty = list(range(total - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
+        self._unproven: list[int] = []
 
     @property
     def free(self) -> int:
@@ -73,6 +74,22 @@ class BlockPool:
         if self._keys[block] is None and key not in self._published:
             self._keys[block] = key
             self._published[key] = block
+            self._unproven.append(block)
+
+    def prove(self) -> None:
+        """Note that all blocks published so far hold what they are to hold."""
+        self._unproven.clear()
+
+    def withdraw(self) -> None:
+        """Take back what was published since `prove`, as it was not computed after all; who holds it still does."""
+        for block in self._unproven:
+            if self._keys[block] is None:
+                continue  # taken by another since
+            self._unpublish(block)
+            if block in self._cached:
+                del self._cached[block]
+                self._empty.append(block)
+        self._unproven.clear()
 
     def find(self, keys: Iterable[bytes]) -> list[int]:
         """Blocks published under the first of these keys, up to the first key that is not known."""
@@ -102,8 +119,11 @@ class BlockPool:
 
     def _evict(self) -> int:
         block, _ = self._cached.popitem(last=False)
+        self._unpublish(block)
+        return block
+
+    def _unpublish(self, block: int) -> None:
         key = self._keys[block]
-        assert key is not None, "only published blocks are cached"
+        assert key is not None, "only what was published can be taken back"
         del self._published[key]
         self._keys[block] = None
-        return block

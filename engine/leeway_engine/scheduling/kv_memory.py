@@ -93,6 +93,14 @@ class KvMemory:
         request.reached = max(request.reached, request.computed)
         request.computed = 0
 
+    def take_back(self, request: Request) -> None:
+        """Undo an admission before any of its moves was made; the request will be computed from its beginning."""
+        self.drop(request)
+        request.admissions -= 1
+        if request.admissions == 0:
+            self.queried_tokens -= request.prompt_tokens
+            self.hit_tokens -= request.cached
+
     def keep(self, request: Request) -> bool:
         """Leave a running request its full computed blocks, for others to find, and nothing else; whether it has any.
 

@@ -49,6 +49,12 @@ class Plan:
     """Whether the next iteration would be planned the same, but for growth, ends and ends of prefills."""
 
     @property
+    def touched(self) -> list[Request]:
+        """Requests whose tokens are computed or moved in this iteration, each once."""
+        computed = [*self.decodes, *(chunk.request for chunk in self.prefills)]
+        return list(dict.fromkeys([*computed, *self.admitted, *self.swapped_out]))
+
+    @property
     def prefill_tokens(self) -> int:
         """Prompt tokens in this iteration."""
         return self.load.prefill_tokens

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from math import inf
 
 from leeway_engine.scheduling.account import Account
 
@@ -24,6 +25,8 @@ class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CANCEL = "cancel"
+    ERROR = "error"
+    """The iteration that it was in failed, or what follows it."""
     REJECTED = "rejected"
 
 
@@ -82,6 +85,8 @@ class Request:
     """Time, on the clock of `arrival_s`, by which the last token is due."""
     tool_wait_s: float = 0.0
     """How long it keeps its KV once its answer is whole; 0 keeps none."""
+    expires_s: float = inf
+    """Time, on the clock of `arrival_s`, from which on its KV is not kept for others either."""
     downgraded: bool = False
     """Its deadline is given up: it is served as if it had neither deadline, class nor priority."""
     traced: bool = False

@@ -91,6 +91,7 @@ class Scheduler:
         priority: int = 0,
         deadline_s: float | None = None,
         tool_wait_s: float = 0.0,
+        expires_s: float | None = None,
         keys: list[bytes] | None = None,
         traced: bool = False,
     ) -> Request:
@@ -120,6 +121,7 @@ class Scheduler:
             priority=priority,
             deadline_s=deadline_s,
             tool_wait_s=tool_wait_s,
+            expires_s=inf if expires_s is None else expires_s,
             unpaid=prompt_tokens,
             expected_tokens=prompt_tokens + expected,
             keys=keys,
@@ -146,6 +148,31 @@ class Scheduler:
     def stop(self, request_id: str) -> Request | None:
         """End a request whose answer is whole, as at a stop string; None if it is not here (any more)."""
         return self._end(request_id, FinishReason.STOP)
+
+    def fail(self, requests: Collection[Request], ahead: Plan | None = None) -> None:
+        """End requests of an iteration that failed, after it was booked or before; nobody finds what it was to compute.
+
+        Whom the plan made since, `ahead`, admits may rest on that, so it waits again.
+        """
+        self.pool.withdraw()
+        for request in requests:
+            self.end_broken(request)
+        if ahead is not None:
+            for request in [request for request in ahead.admitted if request.state is State.PREFILLING]:
+                request.move_to(State.PREEMPTED)
+                self.kv.take_back(request)
+                self._leave_running(request)
+                self._queue_again(request)
+            ahead.swapped_in.clear()
+            self._some_ended = True
+
+    def end_broken(self, request: Request) -> None:
+        """End a request with an error, also if it has ended in the iteration booked last."""
+        if request.state is State.TOOL_WAIT:
+            self._end_tool_wait(request)
+        elif request.state is not State.FINISHED:
+            self._finish(request, FinishReason.ERROR)
+        request.finish_reason = FinishReason.ERROR
 
     def end_tool_waits(self, now_s: float) -> None:
         """Free what is kept for requests that have not come in time."""
@@ -237,12 +264,16 @@ class Scheduler:
             self._finish(request, FinishReason.LENGTH)
 
     def end_stopped(self, requests: Collection[Request]) -> None:
-        """End requests whose token of the iteration booked last ends them, also if they were planned on since."""
+        """End requests whose token of the iteration booked last ends them, also if they were planned on since.
+
+        That iteration is done by then, so what it computed may be found for good.
+        """
         for request in requests:
             if request.finish_reason is None:
                 self._finish(request, FinishReason.STOP)
             elif request.finish_reason is FinishReason.LENGTH:
                 request.finish_reason = FinishReason.STOP
+        self.pool.prove()
 
     def observe(self, plan: Plan, seconds: float) -> None:
         """Learn from how long the plan's iteration took."""

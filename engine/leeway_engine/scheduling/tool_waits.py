@@ -53,8 +53,8 @@ class ToolWaits:
         return None
 
     def begin(self, request: Request, now_s: float) -> None:
-        """Let a request, which holds blocks with keys, wait for as long as it asked for."""
-        self._until_s[request] = now_s + request.tool_wait_s
+        """Let a request, which holds blocks with keys, wait as long as it asked for, but not past its time-out."""
+        self._until_s[request] = min(now_s + request.tool_wait_s, request.expires_s)
         self._by_prompt.setdefault(self._prompt_key(request), []).append(request)
         self.blocks += len(request.blocks)
         heappush(self._ends, (self._until_s[request], next(self._serial), request))
@@ -87,7 +87,7 @@ class ToolWaits:
     def renew(self, request: Request, now_s: float) -> None:
         """Let the one that a request goes on from wait anew, as the request itself may have to."""
         if other := self.before(request):
-            self._until_s[other] = max(self._until_s[other], now_s + other.tool_wait_s)
+            self._until_s[other] = max(self._until_s[other], min(now_s + other.tool_wait_s, other.expires_s))
 
     def over(self, now_s: float) -> list[Request]:
         """Take out the times of those that have waited for as long as they asked for; they must end now."""

@@ -24,6 +24,7 @@ from leeway_engine.server.metrics.request_record import RequestRecord
 from leeway_engine.server.metrics.server_metrics import ServerMetrics
 from leeway_engine.server.requests import ChatBody, CompletionBody, GenerationBody
 from leeway_engine.server.stop_strings import StopStrings
+from leeway_engine.server.token_stream import GenerationError
 from leeway_engine.server.tokenizer import TextModel
 
 DEFAULT_MAX_TOKENS = 16
@@ -55,6 +56,7 @@ class Api:
                 web.get("/v1/models/{model:.+}", self._model),
                 web.post("/v1/completions", self._counted(self._completions)),
                 web.post("/v1/chat/completions", self._counted(self._chat_completions)),
+                web.post("/v1/requests/{id}/abort", self._abort),
             ]
         )
         return app
@@ -98,20 +100,32 @@ class Api:
 
         return count
 
+    async def _abort(self, request: web.Request) -> web.Response:
+        request_id = request.match_info["id"]
+        ended = self._engine.end(request_id, GenerationError("aborted", "the request was aborted"))
+        if ended is None:
+            raise ApiError(404, f"no request {request_id!r} is live here", param="id", code="request_not_found")
+        counts = {"prompt_tokens": ended.prompt_tokens, "output_tokens": ended.output_tokens}
+        return web.json_response({"id": request_id, "aborted": True, **counts})
+
     async def _completions(self, request: web.Request) -> web.StreamResponse:
+        arrival_s = time.monotonic()
         body = await self._parse(request, CompletionBody)
         prompt = body.prompt if isinstance(body.prompt, list) else await self._text.encode(body.prompt, special=True)
         limit = self._limit("prompt", prompt, body.max_tokens, DEFAULT_MAX_TOKENS)
         logprobs = CompletionLogprobs(self._text.tokenizer) if body.wanted_logprobs is not None else None
-        return await self._answer(request, body, prompt, limit, CompletionAnswer(body.model, logprobs))
+        return await self._answer(
+            request, body, prompt, limit, CompletionAnswer(body.model, logprobs), arrival_s=arrival_s
+        )
 
     async def _chat_completions(self, request: web.Request) -> web.StreamResponse:
+        arrival_s = time.monotonic()
         body = await self._parse(request, ChatBody)
         rendered = self._text.render([message.for_template() for message in body.messages])
         prompt = await self._text.encode(rendered, special=False)
         limit = self._limit("messages", prompt, body.max_completion_tokens or body.max_tokens, None)
         logprobs = ChatLogprobs(self._text.tokenizer) if body.wanted_logprobs is not None else None
-        return await self._answer(request, body, prompt, limit, ChatAnswer(body.model, logprobs))
+        return await self._answer(request, body, prompt, limit, ChatAnswer(body.model, logprobs), arrival_s=arrival_s)
 
     async def _parse(self, request: web.Request, kind: type[Body]) -> Body:
         if why := self.unready:
@@ -129,21 +143,33 @@ class Api:
 
     def _limit(self, param: str, prompt: Sequence[int], asked: int | None, default: int | None) -> int:
         """Return the most output tokens, or refuse what can never fit."""
-        most = self._engine.max_request_tokens
-        left = most - len(prompt)
-        if left < (asked or 1):
-            output = f" and max_tokens {asked}" if asked else ""
-            message = f"a request may have {most} tokens, but the prompt of {len(prompt)}{output} need more"
-            raise ApiError(400, message, param=param, code="context_length_exceeded")
+        for most, where, code in (
+            (self._engine.context, "the model's context", "context_length_exceeded"),
+            (self._engine.kv_tokens, "this pod's KV cache", "kv_exceeded"),
+        ):
+            if len(prompt) + (asked or 1) > most:
+                asks = f"the prompt of {len(prompt)}" + (f" and max_tokens {asked}" if asked else "")
+                message = f"a request may have {most} tokens in {where}, but {asks} need more"
+                raise ApiError(400, message, param=param, code=code)
+        left = self._engine.max_request_tokens - len(prompt)
         return asked or min(left, default or left)
 
     async def _answer(
-        self, request: web.Request, body: GenerationBody, prompt: Sequence[int], limit: int, answer: Answer
+        self,
+        request: web.Request,
+        body: GenerationBody,
+        prompt: Sequence[int],
+        limit: int,
+        answer: Answer,
+        *,
+        arrival_s: float,
     ) -> web.StreamResponse:
         stops = frozenset[int]() if body.ignore_eos else self._text.stop_token_ids
         terms = Terms.of(request.headers)
-        generation = generation_of(body, terms, prompt, limit, request_id=answer.id, stop_token_ids=stops)
-        record = RequestRecord(self._metrics.requests, generation.arrival_s)
+        generation = generation_of(
+            body, terms, prompt, limit, request_id=answer.id, stop_token_ids=stops, arrival_s=arrival_s
+        )
+        record = RequestRecord(self._metrics.requests, arrival_s)
         with self._engine.stream(generation, record.tokens) as stream:
             text = pieces(stream, Detokenizer(self._text.tokenizer), StopStrings(body.stop or ()))
             async with aclosing(record.observed(text)) as source:
@@ -187,9 +213,9 @@ def generation_of(
     *,
     request_id: str,
     stop_token_ids: frozenset[int],
+    arrival_s: float,
 ) -> GenerationRequest:
-    """Return what the engine is asked for, as of now."""
-    arrival_s = time.monotonic()
+    """Return what the engine is asked for by a request that arrived at `arrival_s`, on the monotonic clock."""
     return GenerationRequest(
         request_id=request_id,
         prompt_token_ids=prompt,
@@ -200,9 +226,11 @@ def generation_of(
         tenant=terms.tenant,
         slo_class=terms.objective or "",
         cache_salt=body.cache_salt or "",
+        tool_schema=body.tool_schema or "",
         priority=terms.priority,
         deadline_s=None if terms.budget_s is None else arrival_s + terms.budget_s,
         tool_wait_s=terms.tool_wait_s,
+        expires_s=None if terms.timeout_s is None else arrival_s + terms.timeout_s,
     )
 
 

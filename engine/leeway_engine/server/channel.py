@@ -41,8 +41,10 @@ class Wake(msgspec.Struct, frozen=True, tag=True):
 class Booted(msgspec.Struct, frozen=True, tag=True):
     """From the loop: the model is loaded and warm."""
 
-    max_request_tokens: int
-    """Most tokens, prompt and output, that one request may have: context and KV pool both hold them."""
+    context: int
+    """Most tokens, prompt and output, that the model takes."""
+    kv_tokens: int
+    """Tokens that the KV pool holds."""
 
 
 class Rejected(msgspec.Struct, frozen=True, tag=True):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from leeway_engine.messages import GenerationRequest, TokenEvent
+from leeway_engine.scheduling.request import FinishReason
 from leeway_engine.server.channel import (
     Add,
     Booted,
@@ -33,7 +34,7 @@ class EngineProcess:
         """`on_step` is told of each iteration."""
         self.accepted_knobs = Register.create()
         self.enforced_knobs = Register.create()
-        self.max_request_tokens = 0
+        self.context = self.kv_tokens = 0
         self.ready = asyncio.Event()
         """Set when the model has made its first iteration."""
         self.died = asyncio.Event()
@@ -63,6 +64,11 @@ class EngineProcess:
         self._receiver = asyncio.create_task(self._receive(reader))
 
     @property
+    def max_request_tokens(self) -> int:
+        """Most tokens, prompt and output, that one request may have: context and KV pool both hold them."""
+        return min(self.context, self.kv_tokens)
+
+    @property
     def requests(self) -> int:
         """Requests that wait or run."""
         return len(self._streams)
@@ -77,23 +83,46 @@ class EngineProcess:
     ) -> Iterator[TokenStream]:
         """Give the loop a request; on leaving, one that has not ended is stopped, or cancelled if it isn't whole.
 
-        `on_tokens` is told of its tokens as they come.
+        `on_tokens` is told of its tokens as they come. Its stream breaks off when it expires.
         """
-        stream = self._streams[request.request_id] = TokenStream(on_tokens)
+        stream = self._streams[request.request_id] = TokenStream(on_tokens, len(request.prompt_token_ids))
         self.idle.clear()
+        timer: asyncio.TimerHandle | None = None
         try:
             if self.died.is_set():
                 stream.fail(_died())
             else:
                 self._send(Add(request))
+                timer = self._timer(request)
             yield stream
         finally:
+            if timer is not None:
+                timer.cancel()
             del self._streams[request.request_id]
             if not self._streams:
                 self.idle.set()
             if not stream.ended:
                 whole = stream.whole
                 self._send(Stop(request.request_id) if whole else Cancel(request.request_id, time.monotonic()))
+
+    def end(self, request_id: str, error: GenerationError) -> TokenStream | None:
+        """End a request wherever it is and return its broken stream; None if there is none that is still to end.
+
+        The loop hears of it before its next iteration.
+        """
+        stream = self._streams.get(request_id)
+        if stream is None or stream.ended or stream.whole:
+            return None
+        stream.fail(error)
+        self._send(Cancel(request_id, time.monotonic()))
+        return stream
+
+    def _timer(self, request: GenerationRequest) -> asyncio.TimerHandle | None:
+        if request.expires_s is None:
+            return None
+        error = GenerationError("timed_out", f"not done {request.expires_s - request.arrival_s:g} s after its arrival")
+        left_s = request.expires_s - time.monotonic()
+        return asyncio.get_running_loop().call_later(left_s, self.end, request.request_id, error)
 
     def wake(self) -> None:
         """Have an idle loop look at its knobs."""
@@ -127,7 +156,7 @@ class EngineProcess:
                     case Stepped():
                         for event in message.events:
                             if stream := self._streams.get(event.request_id):
-                                stream.put(event)
+                                _hand_over(event, stream)
                         stats = message.stats
                         tokens = stats.prefill_tokens + stats.decode_tokens
                         self._heard = self._heard._replace(iterations=stats.iterations, tokens=tokens)
@@ -136,13 +165,21 @@ class EngineProcess:
                         if stream := self._streams.get(request_id):
                             stream.fail(GenerationError(code, text, retry_after_s))
                     case Booted():
-                        self.max_request_tokens = message.max_request_tokens
+                        self.context, self.kv_tokens = message.context, message.kv_tokens
                         self.ready.set()
         except (asyncio.IncompleteReadError, ConnectionError):
             self.ready.clear()
             self.died.set()
             for stream in self._streams.values():
                 stream.fail(_died())
+
+
+def _hand_over(event: TokenEvent, stream: TokenStream) -> None:
+    if event.finish_reason is FinishReason.ERROR:
+        message = "the pod failed to compute this request, and its log has the cause; send the request again"
+        stream.fail(GenerationError("engine_failed", message))
+    else:
+        stream.put(event)
 
 
 def _died() -> GenerationError:

@@ -9,7 +9,7 @@ from leeway_core.openai_error import ErrorType, openai_error
 from leeway_core.terms import HeaderError
 from pydantic import ValidationError
 
-from leeway_engine.server.token_stream import GenerationError
+from leeway_engine.server.token_stream import BREAKS, GenerationError
 from leeway_engine.server.tokenizer import ChatTemplateError
 
 logger = logging.getLogger(__name__)
@@ -17,7 +17,14 @@ logger = logging.getLogger(__name__)
 CALLER_LIMITS = ("tenant_requests", "tenant_tokens", "queue_delay")
 """Codes of admission that ask the caller to slow down; the others advise another pod, or waiting before this one."""
 
-_KINDS: dict[int, ErrorType] = {429: "rate_limit_error", 503: "overloaded_error"}
+_KINDS: dict[int, ErrorType] = {
+    408: "timeout_error",
+    429: "rate_limit_error",
+    499: "cancelled_error",
+    503: "overloaded_error",
+}
+_BREAK_STATUS = {"timed_out": 408, "aborted": 499}
+"""Statuses of requests that broke off for another reason than the pod's failure. No client sends a 499 again."""
 
 
 class ApiError(Exception):
@@ -77,10 +84,10 @@ def rejection_code(error: Exception) -> str | None:
     """Return why a request is refused, empty if only its message says so; None if it did not fail for a refusal."""
     match error:
         case GenerationError():
-            return None if error.code == "engine_died" else error.code
+            return None if error.code in BREAKS else error.code
         case ApiError():
             return error.code or ""
-        case ValidationError() | ChatTemplateError() | web.HTTPException():
+        case ValidationError() | HeaderError() | ChatTemplateError() | web.HTTPException():
             return ""
     return None
 
@@ -90,6 +97,9 @@ def error_response(error: ApiError) -> web.Response:
     response = web.json_response(error_body(error), status=error.status)
     if error.status in (429, 503):
         response.headers["Retry-After"] = str(ceil(error.retry_after_s or 1))
+    if error.status == 408:
+        # OpenAI's clients would send it again at once, for as long again.
+        response.headers["x-should-retry"] = "false"
     return response
 
 
@@ -101,9 +111,12 @@ def error_body(error: ApiError) -> dict[str, object]:
 
 
 def _status(error: GenerationError) -> int:
-    """Return 400 for what can never be served, which is the request's fault; 429 where the caller sends too much."""
-    if error.code == "engine_died":
-        return 500
+    """Return 400 for what can never be served, which is the request's fault; 429 where the caller sends too much.
+
+    What broke off has a status of its own, by its cause.
+    """
+    if error.code in BREAKS:
+        return _BREAK_STATUS.get(error.code, 500)
     if error.retry_after_s is None:
         return 400
     return 429 if error.code in CALLER_LIMITS else 503

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import logging
 import signal
 import socket
 import sys
@@ -24,6 +25,8 @@ from leeway_engine.server.register import Register
 _PR_SET_PDEATHSIG = 1
 GIVEN_UP_RETRY_S = 1.0
 
+logger = logging.getLogger(__name__)
+
 
 class Loop:
     """Steps the engine while it has work, and between two steps takes requests, cancels and knobs."""
@@ -38,6 +41,8 @@ class Loop:
         self._enforced_generation = 0
         self._enforced_since = 0
         self._cancel_delays_s: list[float] = []
+        self._lost: list[TokenEvent] = []
+        """Ends of requests that the engine failed to take, to be told with the next message."""
         self._publish(1)
 
     def run(self) -> None:
@@ -88,6 +93,9 @@ class Loop:
                         self._engine.add(request)
                     except RequestRejected as error:
                         self._channel.send(Rejected(request.request_id, error.code, str(error), error.retry_after_s))
+                    except Exception:
+                        logger.exception("a request could not be queued")
+                        self._lost.append(TokenEvent(request.request_id, (), FinishReason.ERROR, 0, 0))
                 case Cancel(request_id, since_s):
                     self._engine.cancel(request_id)
                     if since_s is not None:
@@ -98,8 +106,8 @@ class Loop:
 
     def _tell(self, events: list[TokenEvent]) -> None:
         engine = self._engine
-        self._channel.send(Stepped(events, engine.stats(), self._cancel_delays_s, engine.take_events()))
-        self._cancel_delays_s = []
+        self._channel.send(Stepped(self._lost + events, engine.stats(), self._cancel_delays_s, engine.take_events()))
+        self._lost, self._cancel_delays_s = [], []
 
     def _take_knobs(self) -> None:
         value = self._accepted.read()
@@ -151,7 +159,7 @@ def main() -> None:
     gc.freeze()
     channel = LoopChannel(socket.socket(fileno=sock))
     loop = Loop(engine, channel, Register(accepted), Register(enforced))
-    channel.send(Booted(max_request_tokens=min(engine.context, config.kv_blocks * config.block_size)))
+    channel.send(Booted(context=engine.context, kv_tokens=config.kv_blocks * config.block_size))
     loop.run()
 
 

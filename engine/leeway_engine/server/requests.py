@@ -34,12 +34,20 @@ def _neutral(value: object) -> object:
     return value
 
 
+def _absent(value: object) -> object:
+    if value is not None:
+        raise ValueError("not served here; leave it out")
+    return value
+
+
 TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS, strict=True)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 Unserved = Annotated[object, AfterValidator(_neutral)]
+Absent = Annotated[object, AfterValidator(_absent)]
+"""Of a field whose 0 asks for something too."""
 
 
 class _Body(BaseModel):
@@ -77,7 +85,10 @@ class GenerationBody(_Body, ABC):
     ignore_eos: bool = False
     """Go on to `max_tokens` whatever the model says, for measurements. Not in OpenAI's API."""
     cache_salt: Annotated[str, StringConstraints(max_length=MAX_SALT_LENGTH)] | None = None
-    """The KV of equal prompts is shared only among requests of the same salt. Not in OpenAI's API."""
+    """The KV of equal prompts is shared only among requests of the same tenant and salt. Not in OpenAI's API."""
+    tool_schema: Annotated[str, StringConstraints(max_length=MAX_SALT_LENGTH)] | None = None
+    """Revision of the tools that the prompt names: another one shares no KV with it. Not in OpenAI's API."""
+    prompt_logprobs: Absent = None
     user: str | None = None
 
     n: Literal[1] | None = None

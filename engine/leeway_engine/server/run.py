@@ -11,6 +11,7 @@ from aiohttp import web
 from leeway_core.errors import UserError
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 
+from leeway_engine.decode_buckets import bucket_sizes
 from leeway_engine.server.api import Api
 from leeway_engine.server.channel import Stepped
 from leeway_engine.server.config import EngineConfig, ServerConfig
@@ -49,7 +50,8 @@ async def _serve(config: ServerConfig, engine_config: EngineConfig) -> bool:
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     read_token(config.knobs_token_file)
     text = TextModel.load(engine_config.model)
-    metrics = ServerMetrics()
+    graphs = bucket_sizes(engine_config.ceilings.running_sequences) if engine_config.device.startswith("cuda") else ()
+    metrics = ServerMetrics(graphs)
     async with AsyncExitStack() as stack:
         engine = EngineProcess(_on_step(stack, config, metrics))
         await engine.start(engine_config.model_dump_json())

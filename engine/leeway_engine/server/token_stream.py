@@ -1,16 +1,24 @@
 """The tokens of one request on their way from the engine loop to its client."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from leeway_engine.messages import TokenEvent
+
+BREAKS: Mapping[str, str] = {
+    "engine_died": "error",
+    "engine_failed": "error",
+    "timed_out": "timeout",
+    "aborted": "abort",
+}
+"""Codes of requests that were taken and then broke off, and the finish reasons that they count as."""
 
 
 class GenerationError(Exception):
     """The request was refused or broke off; `code` is for programs, the message for people."""
 
     def __init__(self, code: str, message: str, retry_after_s: float | None = None) -> None:
-        """`code` is one of RequestRejected's, or engine_died; `retry_after_s` is None if it will always be so."""
+        """`code` is one of RequestRejected's, or of BREAKS; `retry_after_s` is None if it will always be so."""
         super().__init__(message)
         self.code = code
         self.retry_after_s = retry_after_s
@@ -23,8 +31,11 @@ class TokenStream:
     the loop never waits for a client.
     """
 
-    def __init__(self, on_tokens: Callable[[TokenEvent], None] | None = None) -> None:
-        """Start empty; `on_tokens` is told of tokens as they come."""
+    def __init__(self, on_tokens: Callable[[TokenEvent], None] | None = None, prompt_tokens: int = 0) -> None:
+        """Start empty, for a prompt of so many tokens; `on_tokens` is told of tokens as they come."""
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = 0
+        """Tokens that came so far."""
         self._events: list[TokenEvent] = []
         self._error: GenerationError | None = None
         self._changed = asyncio.Event()
@@ -35,7 +46,10 @@ class TokenStream:
         self._on_tokens = on_tokens
 
     def put(self, event: TokenEvent) -> None:
-        """Add what an iteration gave."""
+        """Add what an iteration gave, unless the stream has broken off already."""
+        if self._error is not None:
+            return
+        self.output_tokens += len(event.token_ids)
         if self._on_tokens is not None:
             self._on_tokens(event)
         self._events.append(event)

@@ -53,6 +53,8 @@ class EngineReading(Collector):
     def _work(self, stats: EngineStats) -> Iterator[Metric]:
         tokens = {"prefill": stats.prefill_tokens, "decode": stats.decode_tokens}
         yield _counters("scheduled_tokens", "Tokens computed", "phase", tokens)
+        text = "Iterations that failed, and ended their requests"
+        yield _counter("failed_iterations", text, stats.failed_iterations)
         swapped = stats.preemptions_by_swap
         preemptions = {"recompute": stats.preemptions - swapped, "swap": swapped}
         text = "Requests that lost their KV blocks, by how their tokens come back"

@@ -1,7 +1,10 @@
 """Metrics of single iterations."""
 
+from collections.abc import Iterable
+
 from leeway_core.buckets import TOKEN_BUCKETS
 
+from leeway_engine.decode_buckets import graph_path
 from leeway_engine.messages import Iteration
 from leeway_engine.server.metrics.series import Series
 
@@ -12,8 +15,8 @@ PATHS = ("native", "triton", "eager")
 class IterationMetrics:
     """How long iterations take and what they are made of."""
 
-    def __init__(self, series: Series) -> None:
-        """Make the series."""
+    def __init__(self, series: Series, graphs: Iterable[int]) -> None:
+        """Make the series, with those of graphs for so many decodes."""
         self._seconds = series.histogram("iteration_seconds", "Duration of an iteration")
         self._idle_gap = series.histogram("idle_gap_seconds", "Time between two iterations while there was work")
         self._prediction_error = series.histogram(
@@ -24,7 +27,7 @@ class IterationMetrics:
             "Iterations that computed tokens, by what ran them: compiled kernels, a captured graph, or plain torch "
             "(eager), which is what the others fall back to",
             "path",
-            PATHS,
+            (*PATHS, *map(graph_path, graphs)),
         )
         self._chunks = series.histogram("chunk_tokens", "Prompt tokens of one request in an iteration", TOKEN_BUCKETS)
         self._partial_prefills = series.counter(

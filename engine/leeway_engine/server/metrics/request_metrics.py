@@ -4,7 +4,7 @@ from leeway_core.buckets import TOKEN_BUCKETS
 
 from leeway_engine.server.metrics.series import Series
 
-FINISH_REASONS = ("stop", "length", "cancel", "rejected", "error")
+FINISH_REASONS = ("stop", "length", "cancel", "abort", "timeout", "rejected", "error")
 REJECTIONS = (
     "invalid",
     "model_not_found",
@@ -47,7 +47,8 @@ class RequestMetrics:
             "output_tokens", "Output tokens of a request that ended, but by cancel", TOKEN_BUCKETS
         )
         self.cancel_delay = series.histogram(
-            "cancel_delay_seconds", "Time from the API noticing that a client is gone to the scheduler hearing of it"
+            "cancel_delay_seconds",
+            "Time from the API noticing that a client is gone, or ending a request, to the scheduler hearing of it",
         )
 
     def rejected(self, code: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from leeway_engine.messages import TokenEvent
 from leeway_engine.server.generation import Piece
 from leeway_engine.server.metrics.request_metrics import RequestMetrics
-from leeway_engine.server.token_stream import GenerationError
+from leeway_engine.server.token_stream import BREAKS, GenerationError
 
 
 class RequestRecord:
@@ -45,8 +45,7 @@ class RequestRecord:
                     self._count(reason, piece)
                 yield piece
         except Exception as error:
-            refused = isinstance(error, GenerationError) and error.code != "engine_died"
-            reason = "rejected" if refused else "error"
+            reason = BREAKS.get(error.code, "rejected") if isinstance(error, GenerationError) else "error"
             self._count(reason, last)
             raise
         finally:

@@ -1,5 +1,7 @@
 """All metrics of a pod."""
 
+from collections.abc import Iterable
+
 from leeway_engine.server.channel import Stepped
 from leeway_engine.server.metrics.engine_reading import EngineReading
 from leeway_engine.server.metrics.event_log_metrics import EventLogMetrics
@@ -11,8 +13,8 @@ from leeway_engine.server.metrics.series import Series
 class ServerMetrics:
     """What a pod counts. Prometheus asks for `registry`."""
 
-    def __init__(self) -> None:
-        """Register all metrics in a registry of their own."""
+    def __init__(self, graphs: Iterable[int] = ()) -> None:
+        """Register all metrics in a registry of their own; `graphs` are the sizes for which decodes are recorded."""
         series = Series()
         self.registry = series.registry
         self.requests = RequestMetrics(series)
@@ -24,7 +26,7 @@ class ServerMetrics:
         )
         self.stalled = series.gauge("stalled", "1 while requests are in flight and the engine has long done nothing")
         self.event_log = EventLogMetrics(series)
-        self._iterations = IterationMetrics(series)
+        self._iterations = IterationMetrics(series, graphs)
         self._reading = EngineReading()
         self.registry.register(self._reading)
 
