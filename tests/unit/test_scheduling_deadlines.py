@@ -71,6 +71,7 @@ def test_a_class_says_what_becomes_of_requests_that_are_too_late() -> None:
 def test_a_request_is_rejected_as_soon_as_its_deadline_is_out_of_reach_and_not_before() -> None:
     engine = scheduler(Policies(slack=Slack(unreachable="reject", doubt_percent=0)))
     engine.add("runs", 10, 100, arrival_s=10.0)
+    run_one(engine, 10.0)
     waits = engine.add("waits", 80, 3, arrival_s=10.0, deadline_s=13.0)
     now_s = 10.0
     while not run_one(engine, now_s).rejected:

@@ -331,7 +331,9 @@ class PolicyMachine(RuleBasedStateMachine):
             assert self.scheduler.running or not self.scheduler.waiting
             for request, tokens in [(r, 1) for r in plan.decodes] + list(plan.prefills):
                 assert request.computed + tokens <= len(request.blocks) * BLOCK_SIZE
-            if plan.knobs.policies.victim is None and plan.preempted and self.scheduler.running:
+            policies = plan.knobs.policies
+            by_level = isinstance(policies.ranking, SkipJoin)
+            if policies.victim is None and not by_level and plan.preempted and self.scheduler.running:
                 earliest = min(request.order for request in self.scheduler.running.values())
                 assert all(victim.order > earliest or not self.scheduler.running for victim in plan.preempted)
             self.scheduler.complete(plan)

@@ -125,7 +125,7 @@ def test_a_request_sinks_a_level_for_each_quantum_it_was_served() -> None:
     assert list(engine.waiting) == ["served"], "the earliest arrival stays, so that all end, however low its level"
     engine.add("low", 20, 1)
     engine.add("high", 2, 1)
-    assert order_of_admission(engine) == ["high", "served", "low"]
+    assert order_of_admission(engine) == ["high", "served", "low", "earliest"], "but it stands back for a higher level"
 
 
 def test_a_low_level_rises_to_the_top_when_it_waited_too_long() -> None:

@@ -1,7 +1,7 @@
 """Keeps prefills, decodes and waiting requests from starving each other."""
 
 from leeway_core.pod_knobs import PodKnobs
-from leeway_core.policies import Protection
+from leeway_core.policies import Protection, SkipJoin
 
 
 def prefill_share(protection: Protection, token_budget: int) -> int:
@@ -28,6 +28,10 @@ def longest_wait(knobs: PodKnobs, queue_limit: int, request_tokens: int) -> int:
     those that wait before it and those that run. Within each T the earliest that runs ends, or an earlier one that
     waits is admitted; each happens at most once for each of the N, and once more for the request itself. In all:
     overdue + (2·N + 1)·T.
+
+    Where requests stand back for others (`skip_join`), none does that is overdue, and while an overdue one waits they
+    do so for nobody else: one that arrived before it never stands back, and where a later one does, an earlier one is
+    admitted at once, which is counted.
     """
     others = queue_limit + knobs.running_sequences - 1
     return _protection(knobs).overdue_iterations + (2 * others + 1) * _longest_run(knobs, request_tokens)
@@ -36,13 +40,14 @@ def longest_wait(knobs: PodKnobs, queue_limit: int, request_tokens: int) -> int:
 def longest_pause(knobs: PodKnobs, queue_limit: int, request_tokens: int) -> int:
     """Most iterations from one token of a request to the next, in the words and under the terms of `longest_wait`.
 
-    Where all growth is reserved nobody is preempted, and each decode gets its turn in ⌈R / D⌉ iterations. Otherwise a
-    request may be preempted time and again until it is the earliest of all. Once that one is overdue it waits only for
-    those that run, of which one ends within each T, and once it runs it is not preempted: it ends within (R + 1)·T. At
-    most N requests are the earliest of all before this one: overdue + (N + 1)·(R + 1)·T.
+    Where all growth is reserved and none stands back for others, nobody is preempted, and each decode gets its turn in
+    ⌈R / D⌉ iterations. Otherwise a request may be preempted time and again until it is the earliest of all. Once that
+    one is overdue it waits only for those that run, of which one ends within each T, and once it runs it is not
+    preempted: it ends within (R + 1)·T. At most N requests are the earliest of all before this one:
+    overdue + (N + 1)·(R + 1)·T.
     """
     protection = _protection(knobs)
-    if knobs.policies.growth.reserve == "all":
+    if knobs.policies.growth.reserve == "all" and not isinstance(knobs.policies.ranking, SkipJoin):
         return _rounds(knobs)
     others, running = queue_limit + knobs.running_sequences - 1, knobs.running_sequences
     return protection.overdue_iterations + (others + 1) * (running + 1) * _longest_run(knobs, request_tokens)
