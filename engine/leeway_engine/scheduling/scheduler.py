@@ -446,7 +446,7 @@ class Scheduler:
         return wider
 
     def _outranked(self, request: Request) -> list[Request]:
-        """Return as few decodes as let a waiting request in if they stand back; none if it needs none, or all fall short."""
+        """Return as few decodes as let a waiting request in if they stand back; none if none must or all fall short."""
         running, most, growth = len(self.running), self.enforced.running_sequences, self.enforced.policies.growth
         lacking = self.kv.lacking(request, growth, running)
         # Where more run than now may, places are to become fewer.
