@@ -124,8 +124,9 @@ class Request:
     """Level in the feedback queues, 0 the highest; -1 before it joined them."""
     level_progress: int = 0
     """Progress after which its quantum in that level began."""
-    level_since: int = 0
-    """Iteration of its arrival in the feedback queues or its last rise, less what it had run before."""
+    level_since: int = -1
+    """Iteration since which its waits count for a rise in the feedback queues, less what it had run before; -1 if they
+    are to count from its next one."""
     token_charge: float = 0.0
     """What its tenant is charged for each token that it generates."""
     residency_charge: float = 0.0

@@ -49,10 +49,7 @@ class DeadlineRanking(Ranking):
         """Rank a request within its tier, and look again when its deadline is to change that."""
         tier = self._tiers[request] = self._tier(request, now_s)
         self._rankings[tier].add(request, iteration, now_s)
-        due_s = self._next_look_s(request, tier, now_s)
-        if due_s is not None:
-            self._due_s[request] = due_s = max(due_s, now_s + _LEAST_WAIT_S)
-            heappush(self._looks, (due_s, next(self._serial), request))
+        self._look_again(request, tier, now_s)
 
     def discard(self, request: Request) -> None:
         """Let go of a request."""
@@ -64,7 +61,12 @@ class DeadlineRanking(Ranking):
         looks = self._looks
         while looks and looks[0][0] <= now_s:
             due_s, _, request = heappop(looks)
-            if self._due_s.get(request) == due_s:
+            if self._due_s.get(request) != due_s:
+                continue
+            tier = self._tier(request, now_s)
+            if tier is self._tiers[request]:
+                self._look_again(request, tier, now_s)
+            else:
                 self.discard(request)
                 self.add(request, iteration, now_s)
         firsts = (ranking.first(iteration, now_s) for ranking in self._rankings)
@@ -95,6 +97,14 @@ class DeadlineRanking(Ranking):
             return Tier.BEST_EFFORT
         slack_s = request.deadline_s - now_s - self._outlook.remaining_s(request)
         return Tier.PRESSING if slack_s <= self._settings.pressing_s else Tier.ORDINARY
+
+    def _look_again(self, request: Request, tier: Tier, now_s: float) -> None:
+        due_s = self._next_look_s(request, tier, now_s)
+        if due_s is None:
+            self._due_s.pop(request, None)
+        else:
+            self._due_s[request] = due_s = max(due_s, now_s + _LEAST_WAIT_S)
+            heappush(self._looks, (due_s, next(self._serial), request))
 
     def _next_look_s(self, request: Request, tier: Tier, now_s: float) -> float | None:
         """Time at which the request is to be in another tier as things stand now; None if never."""

@@ -13,7 +13,7 @@ class SkipJoinRanking(Ranking):
     """A new request joins the first level whose quantum covers its prefill; served a quantum, it sinks one level.
 
     Quanta are in tokens computed, each counted once, and double from level to level. A running request stands back for
-    a waiting one of a higher level. Whoever has waited past the limit, all its waits since its arrival or its last rise
+    a waiting one of a higher level. Whoever has waited past the limit, all its waits since it was last at the top
     together, rises to the top, so it then runs for a whole quantum before it sinks and can be made to stand back.
     The level of a running request is worked out only when it is asked for.
     """
@@ -27,13 +27,15 @@ class SkipJoinRanking(Ranking):
 
     def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Join a level, or come back to the one that the service has led to; who has waited longest is first in it."""
-        if request.level < 0:
+        if request.level_since < 0:
             request.level_since = iteration - request.ran_iterations
         self._levels[self._level(request)].put(request, request.level_since + request.ran_iterations)
 
     def discard(self, request: Request) -> None:
         """Let go of a request."""
         self._levels[request.level].discard(request)
+        if request.level == 0:
+            request.level_since = -1
 
     def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the first of the highest level that has any, after those who waited too long rose to the top."""
