@@ -82,7 +82,7 @@ def test_a_short_request_does_not_wait_behind_a_long_decode() -> None:
     short = engine.add("short", 1, 1)
     plan = run_one(engine)
     assert (plan.admitted, plan.preempted, plan.decodes) == ([short], [long], [])
-    assert plan.reasons[long] == "stands back for skip_join: level 0"
+    assert plan.stood_back[long] == "stands back for skip_join: level 0"
     assert plan.tokens == plan.load.prefill_tokens == 1
     assert short.state is State.FINISHED
     assert run_one(engine).admitted == [long]
@@ -232,9 +232,8 @@ def test_where_kv_is_short_nobody_stands_back_in_vain_and_all_get_their_tokens(
         if pending:
             pending[0] = (pending[0][0] - 1, *pending[0][1:])
         plan = run_one(engine)
-        for victim in plan.preempted:
-            if plan.reasons.get(victim, "").startswith("stands back"):
-                assert any(request.level < victim.level for request in plan.admitted)
+        for victim in plan.stood_back:
+            assert any(request.level < victim.level for request in plan.admitted)
     assert [request.generated for request in requests] == [output for _, _, output in arrivals]
     assert engine.pool.free == blocks
 

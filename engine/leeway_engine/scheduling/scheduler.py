@@ -439,7 +439,7 @@ class Scheduler:
             return room
         for victim in victims:
             if victim.traced:
-                plan.reasons[victim] = f"stands back for {self._queue.reason(request, self.iterations)}"
+                plan.stood_back[victim] = f"stands back for {self._queue.reason(request, self.iterations)}"
             self._preempt(plan, victim, Remedy.SWAP if self.swap_cost.quicker(victim) else Remedy.RECOMPUTE)
         plan.decodes = [other for other in plan.decodes if other.state is State.DECODING]
         plan.grown = [other for other in plan.grown if other.state is State.DECODING]
@@ -448,13 +448,18 @@ class Scheduler:
     def _outranked(self, request: Request) -> list[Request]:
         """Return as few decodes as let a waiting request in if they stand back; none if none must or all fall short."""
         running, most, growth = len(self.running), self.enforced.running_sequences, self.enforced.policies.growth
-        lacking = self.kv.lacking(request, growth, running)
         # Where more run than now may, places are to become fewer.
-        if running > most or (running < most and lacking <= 0):
+        if running > most:
             return []
         decodes = [other for other in self.running.values() if other.state is State.DECODING]
+        candidates = self._queue.outranked(request, decodes, self.iterations, self._now_s)
+        if not candidates:
+            return []
+        lacking = self.kv.lacking(request, growth, running)
+        if running < most and lacking <= 0:
+            return []
         victims: list[Request] = []
-        for victim in self._queue.outranked(request, decodes, self.iterations, self._now_s):
+        for victim in candidates:
             victims.append(victim)
             lacking -= self.kv.gained(victim, request, growth)
             if lacking <= 0:
