@@ -139,8 +139,11 @@ class Growth(Policy):
 
 
 class Slack(Policy):
-    """What becomes of a waiting request that cannot meet its deadline any more."""
+    """What deadlines do to places in the queue: a pressing one goes first, a doubtful one last, one out of reach as its
+    class says. The ranking orders within each, and those without a deadline come in between."""
 
+    pressing_s: Positive = 5.0
+    """Slack from which on a deadline that can be met is pressing, in seconds."""
     doubt_percent: Annotated[int, Field(ge=0, le=99)] = 25
     """How far off a predicted time may be. A deadline that is met even so is reachable, one that is missed even so is
     unreachable, and any other is doubtful."""

@@ -77,7 +77,8 @@ class EventRecorder:
         }
         victim = "last in the ranking" if plan.knobs.policies.victim is None else "victim by cost"
         for request in self._traced(plan.preempted):
-            self._note(request, "preempted", "preempted", started_s, priority_reason=victim, **about)
+            said = plan.stood_back.get(request, victim)
+            self._note(request, "preempted", "preempted", started_s, priority_reason=said, **about)
         for request in self._traced(plan.swapped_out):
             self._note(request, "swapped_out", "swapped", started_s, **about)
         for request in self._traced(plan.swapped_in):

@@ -188,7 +188,11 @@ class Growth(Model):
 
 
 class Slack(Model):
-    """What becomes of a waiting request that cannot meet its deadline any more."""
+    """What deadlines do to places in the queue: a pressing one goes first, a doubtful one last, one out of reach as its
+    objective says. The ranking orders within each, and requests without a deadline come in between."""
+
+    pressing_ms: Milliseconds = 5000
+    """Slack before the deadline from which on one that can be met is pressing, in milliseconds."""
 
     doubt_percent: Annotated[int, Field(ge=0, le=99)] = 25
     """How far off a predicted time may be, in percent, before a deadline counts as out of reach."""

@@ -1,12 +1,13 @@
 """The engine's greedy tokens are those of transformers, however the work is cut into iterations."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from leeway_core.policies import Policies, SkipJoin
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.gguf_file import GgufFile
 from leeway_engine.model.weights import load_decoder
@@ -96,6 +97,21 @@ def test_tokens_do_not_depend_on_preemption(example: Callable[[str], Example], n
     outcome = generate(case.decoder, case.prompts, OUTPUT, setting)
     assert outcome.tokens == case.expected
     assert outcome.preemptions > 0
+
+
+@pytest.mark.parametrize("plan_ahead", [False, True])
+@pytest.mark.parametrize("swap_blocks", [0, 12])
+@pytest.mark.parametrize("prefix_reuse", [False, True])
+def test_tokens_do_not_depend_on_standing_back_for_others(
+    example: Callable[[str], Example], prefix_reuse: bool, swap_blocks: int, plan_ahead: bool
+) -> None:
+    case = example("llama-tied")
+    policies = Policies(ranking=SkipJoin(first_quantum_tokens=1, promotion_iterations=6))
+    setting = Setting(17, running_sequences=2, policies=policies, swap_blocks=swap_blocks, plan_ahead=plan_ahead)
+    outcome = generate(case.decoder, case.prompts, OUTPUT, replace(setting, prefix_reuse=prefix_reuse))
+    assert outcome.tokens == case.expected
+    assert outcome.preemptions > 0, "and there was KV for all"
+    assert (outcome.swapped_in_blocks > 0) == (swap_blocks > 0)
 
 
 @pytest.mark.parametrize("name", MODELS)

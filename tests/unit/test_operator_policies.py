@@ -33,7 +33,7 @@ EVERYTHING: dict[str, Any] = {
     "prefillCap": {"prefills": 2, "chunkTokens": 128},
     "protection": {"prefillPercent": 30, "decodeCap": 9, "boostIterations": 7, "overdueIterations": 70},
     "growth": {"reserve": "Expected", "quantilePercent": 90},
-    "slack": {"doubtPercent": 10, "unreachable": "Reject", "byClass": {"chat": "Serve"}},
+    "slack": {"pressingMs": 750, "doubtPercent": 10, "unreachable": "Reject", "byClass": {"chat": "Serve"}},
     "admission": {
         "waitingRequests": 1,
         "tenantRequests": 2,

@@ -1,13 +1,30 @@
 """What becomes of deadlines: boosted while reachable, best effort when doubtful, given up when out of reach."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from leeway_core.pod_knobs import Ceilings, PodKnobs
-from leeway_core.policies import EffectivePriority, Policies, Slack
+from leeway_core.policies import (
+    EffectivePriority,
+    FirstCome,
+    Policies,
+    Ranking,
+    ShortestPrompt,
+    SkipJoin,
+    Slack,
+    Tenancy,
+    TokenCounters,
+)
 from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.lengths import OutputLengths
+from leeway_engine.scheduling.load import Load
 from leeway_engine.scheduling.outlook import Outlook, Reach
 from leeway_engine.scheduling.plan import Plan
+from leeway_engine.scheduling.predictor import Predictor
+from leeway_engine.scheduling.ranking.choice import ranking_of
 from leeway_engine.scheduling.request import FinishReason, Request, State
 from leeway_engine.scheduling.scheduler import Scheduler
+from leeway_engine.scheduling.tenants import Tenants
 
 ITERATION_S = 0.1
 
@@ -71,12 +88,27 @@ def test_a_class_says_what_becomes_of_requests_that_are_too_late() -> None:
 def test_a_request_is_rejected_as_soon_as_its_deadline_is_out_of_reach_and_not_before() -> None:
     engine = scheduler(Policies(slack=Slack(unreachable="reject", doubt_percent=0)))
     engine.add("runs", 10, 100, arrival_s=10.0)
+    run_one(engine, 10.0)
     waits = engine.add("waits", 80, 3, arrival_s=10.0, deadline_s=13.0)
     now_s = 10.0
     while not run_one(engine, now_s).rejected:
         now_s += ITERATION_S
     assert waits.finish_reason is FinishReason.REJECTED
     assert now_s == pytest.approx(12.0, abs=1.5 * ITERATION_S)
+
+
+def test_the_first_in_the_queue_is_given_up_when_growing_predictions_put_it_out_of_reach() -> None:
+    engine = scheduler(Policies(slack=Slack(unreachable="reject", doubt_percent=0)))
+    engine.add("runs", 10, 1000, arrival_s=10.0)
+    run_one(engine, 10.0)
+    late = engine.add("late", 80, 3, arrival_s=10.0, deadline_s=60.0)
+    now_s = 10.0
+    while not (plan := engine.plan(now_s)).rejected:
+        engine.complete(plan)
+        engine.observe(plan, 5 * ITERATION_S)
+        now_s += 5 * ITERATION_S
+    assert plan.rejected == [late]
+    assert now_s < 58.4, "by the first predictions it was in reach until 59 s"
 
 
 def test_what_has_begun_is_never_given_up() -> None:
@@ -112,3 +144,121 @@ def test_a_downgraded_request_ranks_as_if_it_had_no_class() -> None:
     while engine.waiting:
         order += run_one(engine, 10.2).admitted
     assert order[:2] == [gold, plain]
+
+
+RANKINGS = (FirstCome(), ShortestPrompt(), EffectivePriority(age_points=0.5), SkipJoin(), TokenCounters())
+SLACK = Slack(pressing_s=2.0, doubt_percent=25, unreachable="serve")
+
+
+def outlook_of(policies: Policies) -> Outlook:
+    """Predicts 0.1 s for every iteration, in chunks of ten tokens."""
+    predictor = Predictor()
+    for tokens in range(40):
+        predictor.observe(Load(4, 100).with_chunk(1 + tokens, 0), ITERATION_S)
+    knobs = PodKnobs(generation=1, token_budget=100, chunk_size=10, running_sequences=8, policies=policies)
+    return Outlook(predictor, OutputLengths(), knobs)
+
+
+WORST_FIRST = [Reach.UNREACHABLE, Reach.DOUBTFUL, Reach.REACHABLE]
+
+
+@given(
+    left_s=st.tuples(st.floats(0, 30), st.floats(0, 30)),
+    prompt=st.tuples(st.integers(1, 500), st.integers(1, 500)),
+    output=st.tuples(st.integers(1, 100), st.integers(1, 100)),
+    doubt=st.integers(0, 99),
+)
+def test_a_verdict_never_worsens_with_more_time_or_less_work(
+    left_s: tuple[float, float], prompt: tuple[int, int], output: tuple[int, int], doubt: int
+) -> None:
+    outlook = outlook_of(Policies(slack=Slack(doubt_percent=doubt)))
+    worse = Request("worse", max(prompt), max(output), order=1, deadline_s=min(left_s))
+    better = Request("better", min(prompt), min(output), order=2, deadline_s=max(left_s))
+    assert WORST_FIRST.index(outlook.reach(worse, 0.0)) <= WORST_FIRST.index(outlook.reach(better, 0.0))
+
+
+def place(outlook: Outlook, request: Request, now_s: float) -> int:
+    """0 goes first and 2 last."""
+    if request.deadline_s is None:
+        return 1
+    if outlook.reach(request, now_s) is not Reach.REACHABLE:
+        return 2
+    return 0 if request.deadline_s - now_s - outlook.remaining_s(request) <= SLACK.pressing_s else 1
+
+
+@given(
+    ranking=st.sampled_from(RANKINGS),
+    asks=st.lists(
+        st.tuples(st.integers(1, 80), st.integers(1, 20), st.none() | st.floats(0, 20), st.sampled_from("fgh")),
+        min_size=1,
+        max_size=20,
+    ),
+    later_s=st.floats(0, 12),
+)
+@settings(max_examples=100)
+def test_pressing_deadlines_go_before_every_ranking_and_doubtful_ones_after(
+    ranking: Ranking, asks: list[tuple[int, int, float | None, str]], later_s: float
+) -> None:
+    policies = Policies(ranking=ranking, slack=SLACK)
+    outlook = outlook_of(policies)
+    tenants = Tenants(Tenancy())
+    requests = [
+        Request(str(number), prompt, output, order=number, account=tenants.account(tenant), deadline_s=deadline_s)
+        for number, (prompt, output, deadline_s, tenant) in enumerate(asks)
+    ]
+    for number, request in enumerate(requests):
+        tenants.queued(request)
+        request.account.counter += number % 3
+
+    def order(chosen: list[Request], with_slack: bool) -> list[Request]:
+        queue = ranking_of(policies if with_slack else Policies(ranking=ranking), outlook, tenants)
+        for request in chosen:
+            queue.add(request, 0, 0.0)
+        found = []
+        while (first := queue.first(0, later_s)) is not None:
+            found.append(first)
+            queue.discard(first)
+            tenants.left_queue(first)
+        for request in chosen:
+            tenants.queued(request)
+        return found
+
+    placed = order(requests, with_slack=True)
+    assert sorted(placed, key=requests.index) == requests
+    places = [place(outlook, request, later_s) for request in placed]
+    assert places == sorted(places)
+    if not isinstance(ranking, TokenCounters):
+        for which in range(3):
+            alike = [request for request in requests if place(outlook, request, later_s) == which]
+            assert [request for request in placed if request in alike] == order(alike, with_slack=False)
+
+
+@given(
+    ranking=st.sampled_from(RANKINGS),
+    asks=st.lists(
+        st.tuples(st.integers(1, 80), st.integers(1, 20), st.none() | st.floats(0, 8), st.sampled_from(("", "soft"))),
+        min_size=1,
+        max_size=25,
+    ),
+    slower=st.floats(1, 5),
+)
+@settings(max_examples=60)
+def test_what_is_out_of_reach_is_never_admitted_though_predictions_grow(
+    ranking: Ranking, asks: list[tuple[int, int, float | None, str]], slower: float
+) -> None:
+    policies = Policies(ranking=ranking, slack=Slack(unreachable="reject", by_class={"soft": "downgrade"}))
+    engine = scheduler(policies)
+    now_s = 0.0
+    for number, (prompt, output, left_s, slo_class) in enumerate(asks):
+        deadline_s = None if left_s is None else now_s + left_s
+        engine.add(f"r{number}", prompt, output, arrival_s=now_s, slo_class=slo_class, deadline_s=deadline_s)
+        now_s += ITERATION_S
+    while engine.running or engine.waiting:
+        plan = engine.plan(now_s)
+        for request in plan.admitted:
+            late = engine._outlook.reach(request, now_s) is Reach.UNREACHABLE
+            assert not late or request.downgraded or request.admissions > 1
+        seconds = ITERATION_S * (slower if now_s > 2 else 1)
+        engine.observe(plan, seconds)
+        engine.complete(plan)
+        now_s += seconds

@@ -13,6 +13,7 @@ from leeway_core.policies import (
     Policies,
     PrefillCap,
     ShortestPrompt,
+    SkipJoin,
     Tenancy,
     TokenCounters,
 )
@@ -150,8 +151,34 @@ def test_expected_growth_is_learned_from_outputs() -> None:
 
 
 @given(
+    requests=st.lists(st.tuples(st.integers(1, 100), st.integers(1, 20)), min_size=1, max_size=25),
+    cap=st.builds(PrefillCap, prefills=st.integers(1, 5), chunk_tokens=st.integers(1, 20)),
+    pod=st.tuples(st.integers(8, 64), st.integers(1, 40), st.integers(1, 8)),
+)
+@settings(max_examples=60)
+def test_the_cap_on_active_prefills_is_kept_and_none_prefills_in_crumbs(
+    requests: list[tuple[int, int]], cap: PrefillCap, pod: tuple[int, int, int]
+) -> None:
+    """Liu et al.: C_t = min(C_max, S_max - |D_t|, (T_max - N_t) / L_min); but for the first, none under L_min."""
+    budget, chunk, running = pod
+    engine = scheduler(Policies(prefill_cap=cap), budget=budget, chunk=chunk, running=running)
+    pending = list(enumerate(requests))
+    while pending or engine.running or engine.waiting:
+        for number, (prompt, output) in pending[:2]:
+            engine.add(str(number), prompt, output)
+        del pending[:2]
+        plan = engine.plan()
+        decodes = len(plan.decodes)
+        most = min(cap.prefills, running - decodes, (budget - decodes) // cap.chunk_tokens)
+        assert len(plan.prefills) <= max(1, most)
+        for request, tokens in plan.prefills[1:]:
+            assert tokens >= min(request.pending, cap.chunk_tokens)
+        engine.complete(plan)
+
+
+@given(
     requests=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=12),
-    ranking=st.sampled_from((None, ShortestPrompt(), TokenCounters())),
+    ranking=st.sampled_from((None, ShortestPrompt(), SkipJoin(first_quantum_tokens=4), TokenCounters())),
     blocks=st.integers(30, 60),
     chunk=st.integers(1, 40),
     cap=st.none() | st.just(PrefillCap(prefills=2, chunk_tokens=8)),
@@ -160,7 +187,7 @@ def test_expected_growth_is_learned_from_outputs() -> None:
 @settings(max_examples=60)
 def test_a_plan_that_holds_for_some_iterations_is_what_they_would_have_been(
     requests: list[tuple[int, int]],
-    ranking: ShortestPrompt | TokenCounters | None,
+    ranking: ShortestPrompt | SkipJoin | TokenCounters | None,
     blocks: int,
     chunk: int,
     cap: PrefillCap | None,

@@ -330,7 +330,11 @@ class PolicyMachine(RuleBasedStateMachine):
             assert len(self.scheduler.running) <= max(held, plan.knobs.running_sequences)
             assert plan.tokens or not self.scheduler.running
             assert self.scheduler.running or not self.scheduler.waiting
-            if plan.knobs.policies.victim is None and plan.preempted and self.scheduler.running:
+            for request, tokens in [(r, 1) for r in plan.decodes] + list(plan.prefills):
+                assert request.computed + tokens <= len(request.blocks) * BLOCK_SIZE
+            policies = plan.knobs.policies
+            by_level = isinstance(policies.ranking, SkipJoin)
+            if policies.victim is None and not by_level and plan.preempted and self.scheduler.running:
                 earliest = min(request.order for request in self.scheduler.running.values())
                 assert all(victim.order > earliest or not self.scheduler.running for victim in plan.preempted)
             self.scheduler.complete(plan)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leeway_core.pod_knobs import Ceilings, PodKnobs
 from leeway_core.policies import (
+    AdaptiveChunk,
     EffectivePriority,
     FirstCome,
     Growth,
@@ -15,11 +16,13 @@ from leeway_core.policies import (
     Protection,
     ShortestPrompt,
     SkipJoin,
+    Slack,
     TokenCounters,
     Victim,
 )
 from leeway_engine.scheduling.blocks import BlockPool
-from leeway_engine.scheduling.protection import decode_slots, longest_pause, longest_wait, prefill_share
+from leeway_engine.scheduling.load import Load
+from leeway_engine.scheduling.protection import decode_slots, longest_pause, longest_run, longest_wait, prefill_share
 from leeway_engine.scheduling.request import State
 from leeway_engine.scheduling.scheduler import Scheduler
 from waits import Waits
@@ -100,19 +103,36 @@ def test_a_started_prefill_goes_before_later_ones_once_it_is_boosted() -> None:
 Arrivals = list[tuple[int, int, str]]
 
 
-def seen(settings_of_pod: PodKnobs, arrivals: Callable[[int], Arrivals], iterations: int) -> Waits:
-    """Run a pod with at most QUEUE waiting and return the longest waits and pauses, in iterations, of any request."""
+def cost_s(load: Load) -> float:
+    """Duration of an iteration."""
+    return 0.001 + 0.0005 * (load.decodes + load.prefill_tokens) + 0.00001 * load.context_tokens
+
+
+def seen(
+    settings_of_pod: PodKnobs,
+    arrivals: Callable[[int], Arrivals],
+    iterations: int,
+    note: Callable[[Scheduler], None] = lambda engine: None,
+) -> Waits:
+    """Run a pod with at most QUEUE waiting and return the longest waits and pauses, in iterations, of any request.
+
+    Those of class gold are due soon. `note` looks at each iteration between plan and end.
+    """
     engine = Scheduler(BlockPool(BLOCKS, BLOCK_SIZE), settings_of_pod, CEILINGS)
     waits = Waits(engine)
-    number = 0
+    number, now_s = 0, 0.0
     for iteration in range(iterations):
         for prompt, output, kind in arrivals(iteration):
             if len(engine.waiting) < QUEUE:
                 number += 1
-                engine.add(str(number), prompt, output, tenant=f"{kind}{number}", slo_class=kind)
-        plan = engine.plan()
+                due_s = now_s + 0.1 if kind == "gold" else None
+                engine.add(str(number), prompt, output, tenant=f"{kind}{number}", slo_class=kind, deadline_s=due_s)
+        plan = engine.plan(now_s)
+        note(engine)
         engine.complete(plan)
         waits.note(plan)
+        engine.observe(plan, cost_s(plan.load))
+        now_s += cost_s(plan.load)
     waits.end()
     return waits
 
@@ -120,37 +140,63 @@ def seen(settings_of_pod: PodKnobs, arrivals: Callable[[int], Arrivals], iterati
 ARRIVAL = st.tuples(st.integers(1, 8), st.integers(1, 8), st.sampled_from(("", "gold")))
 
 
-@given(
-    ranking=st.sampled_from(RANKINGS),
-    protection=st.builds(
-        Protection,
-        prefill_percent=st.integers(1, 90),
-        decode_cap=st.none() | st.integers(1, 4),
-        boost_iterations=st.integers(1, 10),
-        overdue_iterations=st.integers(1, 40),
-    ),
-    growth=st.builds(Growth, reserve=st.sampled_from(("none", "expected", "all"))),
-    victim=st.none() | st.just(Victim()),
-    cap=st.none() | st.just(PrefillCap(prefills=1, chunk_tokens=4)),
-    pod=st.tuples(st.integers(4, 10), st.integers(1, 8), st.integers(1, 4)),
-    pattern=st.lists(st.lists(ARRIVAL, max_size=3), min_size=1, max_size=8),
-)
+@st.composite
+def protected(draw: st.DrawFn) -> Policies:
+    """Any policies with protection."""
+    adaptive_chunk = None
+    if draw(st.booleans()):
+        itl_s, floor_tokens = draw(st.sampled_from((1e-6, 0.003, 0.005))), draw(st.integers(1, 6))
+        adaptive_chunk = AdaptiveChunk(itl_s=itl_s, floor_tokens=floor_tokens)
+    return Policies(
+        ranking=draw(st.sampled_from(RANKINGS)),
+        protection=Protection(
+            prefill_percent=draw(st.integers(1, 90)),
+            decode_cap=draw(st.none() | st.integers(1, 4)),
+            boost_iterations=draw(st.integers(1, 10)),
+            overdue_iterations=draw(st.integers(1, 40)),
+        ),
+        growth=Growth(reserve=draw(st.sampled_from(("none", "expected", "all")))),
+        victim=draw(st.none() | st.just(Victim())),
+        prefill_cap=draw(st.none() | st.just(PrefillCap(prefills=1, chunk_tokens=4))),
+        adaptive_chunk=adaptive_chunk,
+        iteration_s=draw(st.none() | st.sampled_from((1e-6, 0.002, 0.004))),
+        slack=draw(st.none() | st.just(Slack(pressing_s=0.02))),
+    )
+
+
+POD = st.tuples(st.integers(4, 10), st.integers(1, 8), st.integers(1, 4))
+PATTERN = st.lists(st.lists(ARRIVAL, max_size=3), min_size=1, max_size=8)
+
+
+@given(policies=protected(), pod=POD, pattern=PATTERN)
 @settings(max_examples=60)
 def test_no_request_waits_or_pauses_longer_than_the_settings_say_whatever_arrives(
-    ranking: FirstCome | ShortestPrompt | EffectivePriority | SkipJoin | TokenCounters,
-    protection: Protection,
-    growth: Growth,
-    victim: Victim | None,
-    cap: PrefillCap | None,
-    pod: tuple[int, int, int],
-    pattern: list[Arrivals],
+    policies: Policies, pod: tuple[int, int, int], pattern: list[Arrivals]
 ) -> None:
-    policies = Policies(ranking=ranking, protection=protection, growth=growth, victim=victim, prefill_cap=cap)
     settings_of_pod = knobs(policies, *pod)
     bound = longest_wait(settings_of_pod, QUEUE, LONGEST)
     waits = seen(settings_of_pod, lambda i: pattern[i % len(pattern)], min(bound + 50, 400))
     assert waits.longest_wait <= bound
     assert waits.longest_pause <= longest_pause(settings_of_pod, QUEUE, LONGEST)
+
+
+@given(policies=protected(), pod=POD, pattern=PATTERN)
+@settings(max_examples=60)
+def test_the_earliest_that_runs_ends_in_the_time_that_the_bounds_are_made_of(
+    policies: Policies, pod: tuple[int, int, int], pattern: list[Arrivals]
+) -> None:
+    settings_of_pod = knobs(policies, *pod)
+    most = longest_run(settings_of_pod, LONGEST)
+    earliest, since = None, 0
+
+    def note(engine: Scheduler) -> None:
+        nonlocal earliest, since
+        before, earliest = earliest, min(engine.running.values(), key=lambda request: request.order, default=None)
+        if earliest is None or earliest is not before:
+            since = engine.iterations - 1
+        assert engine.iterations - since <= most
+
+    seen(settings_of_pod, lambda i: pattern[i % len(pattern)], 200, note)
 
 
 @pytest.mark.parametrize("ranking", RANKINGS[1:], ids=lambda ranking: ranking.kind)

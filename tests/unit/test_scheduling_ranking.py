@@ -18,7 +18,11 @@ from leeway_core.policies import (
     TokenCounters,
 )
 from leeway_engine.scheduling.blocks import BlockPool
+from leeway_engine.scheduling.lengths import OutputLengths
+from leeway_engine.scheduling.outlook import Outlook
 from leeway_engine.scheduling.plan import Plan
+from leeway_engine.scheduling.predictor import Predictor
+from leeway_engine.scheduling.ranking.effective_priority import EffectivePriorityRanking
 from leeway_engine.scheduling.request import FinishReason, Request, State
 from leeway_engine.scheduling.scheduler import Scheduler
 from pydantic import ValidationError
@@ -107,6 +111,73 @@ def test_age_outweighs_class_and_urgency_in_the_end() -> None:
     pytest.fail("the plain request still waits")
 
 
+POINTS = st.floats(-50, 50)
+FACTORS = st.fixed_dictionaries(
+    {"class": POINTS, "priority": st.integers(-100, 100), "slack": st.floats(0, 30), "age": st.integers(0, 50)}
+)
+
+
+def points_of(ranking: EffectivePriority, request: Request) -> float:
+    """Points of a request in an idle pod at time 0 and iteration 100."""
+    outlook = Outlook(Predictor(), OutputLengths(), scheduler(Policies(ranking=ranking)).enforced)
+    queue = EffectivePriorityRanking(ranking, outlook)
+    queue.add(request, 100, 0.0)
+    return -queue._queue.key(request)
+
+
+@given(less=FACTORS, more=FACTORS, tokens=st.tuples(st.integers(1, 500), st.integers(0, 500)), due=st.booleans())
+def test_priority_never_falls_with_class_urgency_or_age_nor_rises_with_cost(
+    less: dict[str, float], more: dict[str, float], tokens: tuple[int, int], due: bool
+) -> None:
+    # Each factor of the one is at most that of the other, and its cost at least.
+    pairs = {name: sorted((less[name], more[name])) for name in less}
+    ranking = EffectivePriority(class_points={"0": pairs["class"][0], "1": pairs["class"][1]})
+
+    def request(which: int, prompt: int) -> Request:
+        return Request(
+            str(which),
+            prompt,
+            1,
+            order=1,
+            arrival_iteration=100 - int(pairs["age"][which]),
+            slo_class=str(which),
+            priority=int(pairs["priority"][which]),
+            deadline_s=pairs["slack"][1 - which] if due else None,
+        )
+
+    low, high = points_of(ranking, request(0, sum(tokens))), points_of(ranking, request(1, tokens[0]))
+    assert low <= high + 1e-9
+
+
+@given(
+    arrivals=st.lists(
+        st.tuples(
+            st.sampled_from(("", "gold")), st.integers(-5, 5), st.integers(1, 40), st.integers(1, 8), st.booleans()
+        ),
+        min_size=10,
+        max_size=60,
+    ),
+    age_points=st.sampled_from((0.5, 1.0, 4.0)),
+)
+@settings(max_examples=50)
+def test_nobody_is_passed_by_who_comes_after_its_age_outweighs_all_else(
+    arrivals: list[tuple[str, int, int, int, bool]], age_points: float
+) -> None:
+    """Points differ by the classes', the priorities', the urgency's and the costs' spread at most."""
+    ranking = EffectivePriority(class_points={"gold": 10.0}, urgency_points=7.0, cost_points=0.1, age_points=age_points)
+    engine = scheduler(Policies(ranking=ranking))
+    most = (10 + 10 + 7 + 0.1 * 48) / age_points
+    pending = list(enumerate(arrivals))
+    while pending or engine.waiting:
+        for number, (slo_class, priority, prompt, output, due) in pending[:2]:
+            deadline_s = engine.iterations + 4.0 if due else None
+            engine.add(str(number), prompt, output, slo_class=slo_class, priority=priority, deadline_s=deadline_s)
+        del pending[:2]
+        admitted = run_one(engine, float(engine.iterations)).admitted
+        for passed in engine.waiting.values():
+            assert all(request.arrival_iteration - passed.arrival_iteration <= most for request in admitted)
+
+
 def test_a_request_joins_the_level_whose_quantum_covers_its_prefill() -> None:
     engine = scheduler(Policies(ranking=SkipJoin(levels=4, first_quantum_tokens=8)))
     for name, prompt in (("level 3", 33), ("level 0", 8), ("level 2", 17), ("level 1", 9), ("lowest", 150)):
@@ -125,7 +196,7 @@ def test_a_request_sinks_a_level_for_each_quantum_it_was_served() -> None:
     assert list(engine.waiting) == ["served"], "the earliest arrival stays, so that all end, however low its level"
     engine.add("low", 20, 1)
     engine.add("high", 2, 1)
-    assert order_of_admission(engine) == ["high", "served", "low"]
+    assert order_of_admission(engine) == ["high", "served", "low", "earliest"], "but it stands back for a higher level"
 
 
 def test_a_low_level_rises_to_the_top_when_it_waited_too_long() -> None:

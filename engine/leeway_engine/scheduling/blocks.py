@@ -117,6 +117,10 @@ class BlockPool:
         """How many of these blocks are free."""
         return sum(self._holders[block] == 0 for block in blocks)
 
+    def held_once(self, blocks: Iterable[int]) -> int:
+        """How many of these held blocks would be free without one of their holders."""
+        return sum(self._holders[block] == 1 for block in blocks)
+
     def _evict(self) -> int:
         block, _ = self._cached.popitem(last=False)
         self._unpublish(block)

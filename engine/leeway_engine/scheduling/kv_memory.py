@@ -39,6 +39,12 @@ class KvMemory:
         needed = self._need(request, growth) - len(shared) + self.pool.unheld(shared)
         return needed + spare - (self.pool.free - self.promised)
 
+    def gained(self, victim: Request, request: Request, growth: Growth) -> int:
+        """How many blocks less a waiting request lacks once a running one is preempted."""
+        shared = set(self._find(request)[0])
+        own = self.pool.held_once(block for block in victim.blocks if block not in shared)
+        return own + max(0, victim.reserved_blocks - len(victim.blocks)) + (growth.reserve == "none")
+
     def admit(self, request: Request, growth: Growth) -> list[Move]:
         """Give a request that fits the blocks of its known tokens, and promise those that it is to grow by.
 

@@ -45,6 +45,8 @@ class Plan:
     """Predicted duration; 0 before there is a prediction."""
     reasons: dict[Request, str] = field(default_factory=dict)
     """Why each traced request was chosen to be admitted or prefilled."""
+    stood_back: dict[Request, str] = field(default_factory=dict)
+    """Why each traced one of the preempted made room for another."""
     repeats: bool = False
     """Whether the next iteration would be planned the same, but for growth, ends and ends of prefills."""
 

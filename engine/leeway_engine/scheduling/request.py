@@ -99,12 +99,14 @@ class Request:
     """Prompt tokens found in KV when it was first admitted, so not computed for it."""
     prefilled: int = 0
     """Tokens computed in prefills, those computed again after a preemption included."""
+    reached: int = 0
+    """Most known tokens that had been computed when it was preempted."""
+    recomputed: int = 0
+    """How many of the prefilled tokens had been computed before."""
     unpaid: int = 0
     """Prompt tokens that its tenant was not charged for yet."""
     input_charge: float = 0.0
     """What its tenant was charged for each prompt token."""
-    reached: int = 0
-    """Most tokens in KV before a preemption that dropped them."""
     expected_tokens: int = 0
     """Prompt and output as they were expected at its arrival."""
     reserved_blocks: int = 0
@@ -121,12 +123,17 @@ class Request:
     """Times that it was given blocks."""
     admitted_iteration: int = 0
     """Iteration of its last admission."""
+    ran_iterations: int = 0
+    """Iterations from its admissions to its preemptions."""
     last_scheduled: int = 0
     """Last iteration in which it got tokens."""
     level: int = -1
     """Level in the feedback queues, 0 the highest; -1 before it joined them."""
-    level_service: int = 0
-    """Service after which its quantum in that level began."""
+    level_progress: int = 0
+    """Progress after which its quantum in that level began."""
+    level_since: int = -1
+    """Iteration since which its waits count for a rise in the feedback queues, less what it had run before; -1 if they
+    are to count from its next one."""
     token_charge: float = 0.0
     """What its tenant is charged for each token that it generates."""
     residency_charge: float = 0.0
@@ -156,6 +163,11 @@ class Request:
     def service(self) -> int:
         """Tokens computed for it so far."""
         return self.prefilled + self.generated
+
+    @property
+    def progress(self) -> int:
+        """Tokens computed for it so far, each counted once."""
+        return self.prefilled - self.recomputed + self.generated
 
     def move_to(self, state: State) -> None:
         """Change state; an illegal change is a bug of the scheduler."""

@@ -13,7 +13,7 @@ from leeway_engine.scheduling.deadlines import Deadlines
 from leeway_engine.scheduling.kv_memory import KvMemory
 from leeway_engine.scheduling.lengths import OutputLengths
 from leeway_engine.scheduling.load import Load
-from leeway_engine.scheduling.outlook import Outlook
+from leeway_engine.scheduling.outlook import Outlook, Reach
 from leeway_engine.scheduling.plan import Chunk, Plan
 from leeway_engine.scheduling.predictor import Predictor
 from leeway_engine.scheduling.preemption import Remedy, VictimChoice
@@ -59,7 +59,7 @@ class Scheduler:
         self._outlook = Outlook(self.predictor, self._lengths, knobs)
         self.kv = KvMemory(pool, self._lengths, swap_blocks)
         self.swap_cost = SwapCost(self.kv, self._outlook)
-        self._queue = WaitQueue(ranking_of(knobs.policies.ranking, self._outlook, self.tenants))
+        self._queue = WaitQueue(ranking_of(knobs.policies, self._outlook, self.tenants))
         self._arrivals = 0
         self._expected_tokens = 0
         self._now_s = 0.0
@@ -209,6 +209,9 @@ class Scheduler:
         room = PrefillRoom(self.enforced, plan.load, self.predictor)
         self._plan_started(plan, room)
         blocked = self._plan_admissions(plan, room)
+        while self._queue.preempts and (wider := self._stand_back(plan, room)):
+            room = wider
+            blocked = self._plan_admissions(plan, room)
         plan.load = room.load
         plan.predicted_s = self.predictor.predict(plan.load)
         plan.repeats = not took_turns and self._will_repeat(plan, room, blocked=blocked)
@@ -287,8 +290,8 @@ class Scheduler:
         if policies.tenancy != before.tenancy:
             self.tenants.reweigh(policies.tenancy, [*self.running.values(), *self.waiting.values()])
         self._outlook.face(self.enforced, Load())
-        if policies.ranking != before.ranking:
-            ranking = ranking_of(policies.ranking, self._outlook, self.tenants)
+        if (policies.ranking, policies.slack) != (before.ranking, before.slack):
+            ranking = ranking_of(policies, self._outlook, self.tenants)
             self._queue.rank(ranking, self.iterations, self._now_s)
         if policies != before:
             self._follow_policies()
@@ -305,16 +308,22 @@ class Scheduler:
         self._victims = None if victim is None else VictimChoice(victim, self._outlook, self.tenants, self.swap_cost)
 
     def _give_up_deadlines(self, plan: Plan) -> None:
-        """Reject or downgrade those whose deadline is out of reach, as their class says."""
         for request in self._deadlines.unreachable(self._now_s):
-            match self._outlook.when_late(request):
-                case "reject":
-                    self._finish(request, FinishReason.REJECTED)
-                    plan.rejected.append(request)
-                case "downgrade":
-                    self._queue.remove(request)
-                    request.downgraded = True
-                    self._queue.add(request, self.iterations, self._now_s)
+            self._give_up(plan, request)
+
+    def _give_up(self, plan: Plan, request: Request) -> bool:
+        """Reject or downgrade one whose deadline is out of reach, as its class says; returns whether it did."""
+        match self._outlook.when_late(request):
+            case "reject":
+                self._finish(request, FinishReason.REJECTED)
+                plan.rejected.append(request)
+            case "downgrade":
+                self._queue.remove(request)
+                request.downgraded = True
+                self._queue.add(request, self.iterations, self._now_s)
+            case _:
+                return False
+        return True
 
     def _plan_decodes(self, plan: Plan) -> bool:
         """Plan the decodes and the blocks they grow by; returns whether there are so many that they take turns."""
@@ -395,6 +404,8 @@ class Scheduler:
 
     def _preempt(self, plan: Plan, request: Request, remedy: Remedy) -> None:
         request.move_to(State.PREEMPTED)
+        request.ran_iterations += self.iterations - request.admitted_iteration
+        request.reached = request.known if request.generated else max(request.reached, request.computed)
         plan.preempted.append(request)
         if remedy is Remedy.SWAP:
             plan.moves += self.kv.swap_out(request)
@@ -438,12 +449,67 @@ class Scheduler:
     def _plan_admissions(self, plan: Plan, room: PrefillRoom) -> bool:
         """Admit as many as go; returns whether the first in the queue was kept out for itself, so another might go."""
         while not room.full and (request := self._queue.first(self.iterations, self._now_s)):
+            if self._comes_late(request) and self._give_up(plan, request):
+                continue
             if not room.chunk(request) or not self._make_room(request):
                 return True
             self._admit(plan, request)
             # Less may be pending now, as tokens were found in KV.
             self._plan_chunk(plan, room, request, room.chunk(request))
         return False
+
+    def _comes_late(self, request: Request) -> bool:
+        """Whether one without any service yet is out of reach by now, as predictions may have grown."""
+        if self.enforced.policies.slack is None or request.state is not State.WAITING or request.downgraded:
+            return False
+        return self._outlook.reach(request, self._now_s) is Reach.UNREACHABLE
+
+    def _stand_back(self, plan: Plan, room: PrefillRoom) -> PrefillRoom | None:
+        """Let decodes stand back for the first in the queue; returns the room that it then has, None if nobody does.
+
+        As FastServe preempts between iterations, and a prefill is one iteration there, only decodes stand back: so
+        each admission gives at least one token. Nobody does unless the first is certain to be admitted for it.
+        """
+        request = self._queue.first(self.iterations, self._now_s)
+        if request is None or not (victims := self._outranked(request)):
+            return None
+        fed = [victim for victim in victims if victim in plan.decodes]
+        context_tokens = room.load.context_tokens - sum([victim.computed for victim in fed])
+        load = room.load._replace(decodes=room.load.decodes - len(fed), context_tokens=context_tokens)
+        wider = PrefillRoom(self.enforced, load, self.predictor, room.prefills)
+        if not wider.chunk(request):
+            return None
+        if self.kv.lacking(request, self.enforced.policies.growth, len(self.running)) > 0 and self._give_way(request):
+            # What is kept for tools gives way before any that run.
+            return room
+        for victim in victims:
+            if victim.traced:
+                plan.stood_back[victim] = f"stands back for {self._queue.reason(request, self.iterations)}"
+            self._preempt(plan, victim, Remedy.SWAP if self.swap_cost.quicker(victim) else Remedy.RECOMPUTE)
+        plan.decodes = [other for other in plan.decodes if other.state is State.DECODING]
+        plan.grown = [other for other in plan.grown if other.state is State.DECODING]
+        return wider
+
+    def _outranked(self, request: Request) -> list[Request]:
+        """Return as few decodes as let a waiting request in if they stand back; none if none must or all fall short."""
+        running, most, growth = len(self.running), self.enforced.running_sequences, self.enforced.policies.growth
+        # Where more run than now may, places are to become fewer.
+        if running > most:
+            return []
+        decodes = [other for other in self.running.values() if other.state is State.DECODING]
+        candidates = self._queue.outranked(request, decodes, self.iterations, self._now_s)
+        if not candidates:
+            return []
+        lacking = self.kv.lacking(request, growth, running)
+        if running < most and lacking <= 0:
+            return []
+        victims: list[Request] = []
+        for victim in candidates:
+            victims.append(victim)
+            lacking -= self.kv.gained(victim, request, growth)
+            if lacking <= 0:
+                return victims
+        return []
 
     def _plan_chunk(self, plan: Plan, room: PrefillRoom, request: Request, tokens: int) -> None:
         if tokens:
@@ -496,7 +562,7 @@ class Scheduler:
             return False
         if policies.protection is not None and (len(plan.prefills) > 1 or self.waiting):
             return False
-        if policies.slack is not None and self.waiting:
+        if (policies.slack is not None or self._queue.preempts) and self.waiting:
             return False
         if blocked and any(chunk.request.keys for chunk in plan.prefills):
             # What these publish may let the first in the queue fit.
@@ -505,6 +571,7 @@ class Scheduler:
 
     def _book_chunk(self, request: Request, tokens: int) -> None:
         """Book a chunk, and the first token where it is the last one."""
+        request.recomputed += max(0, min(tokens, request.reached - request.computed))
         request.computed += tokens
         request.prefilled += tokens
         self.kv.book(request)

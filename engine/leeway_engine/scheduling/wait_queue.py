@@ -28,6 +28,11 @@ class WaitQueue:
         """Whether the first stays the first as long as no request comes or goes."""
         return self._ranking.steady and self.overdue_iterations is None
 
+    @property
+    def preempts(self) -> bool:
+        """Whether the first may take the place of running requests."""
+        return self._ranking.preempts
+
     def rank(self, ranking: Ranking, iteration: int, now_s: float) -> None:
         """Go on with another ranking, which takes over all that wait."""
         self._ranking = ranking
@@ -71,6 +76,13 @@ class WaitQueue:
         if self.overdue_iterations is not None and waited >= self.overdue_iterations:
             return f"overdue after {waited} iterations"
         return self._ranking.reason(request)
+
+    def outranked(self, request: Request, running: Iterable[Request], iteration: int, now_s: float) -> list[Request]:
+        """Return the running requests that stand back for a waiting one, who stands back first; never overdue ones."""
+        overdue = self.overdue_iterations
+        if overdue is not None:
+            running = [other for other in running if iteration - other.arrival_iteration < overdue]
+        return self._ranking.outranked(request, running, now_s)
 
     def last(self, running: Iterable[Request]) -> Request:
         """Return the running request that the ranking would miss least; the earliest arrival stays, so that all end."""

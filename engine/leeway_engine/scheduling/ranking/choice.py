@@ -1,8 +1,9 @@
 """From settings to a ranking."""
 
-from leeway_core.policies import EffectivePriority, FirstCome, ShortestPrompt, SkipJoin, TokenCounters
+from leeway_core.policies import EffectivePriority, FirstCome, Policies, ShortestPrompt, SkipJoin, TokenCounters
 
 from leeway_engine.scheduling.outlook import Outlook
+from leeway_engine.scheduling.ranking.by_deadline import DeadlineRanking
 from leeway_engine.scheduling.ranking.effective_priority import EffectivePriorityRanking
 from leeway_engine.scheduling.ranking.first_come import FirstComeRanking
 from leeway_engine.scheduling.ranking.ranking import Ranking
@@ -14,8 +15,14 @@ from leeway_engine.scheduling.tenants import Tenants
 Settings = FirstCome | ShortestPrompt | EffectivePriority | SkipJoin | TokenCounters
 
 
-def ranking_of(settings: Settings, outlook: Outlook, tenants: Tenants) -> Ranking:
-    """Return the ranking that the settings name, with nothing in it."""
+def ranking_of(policies: Policies, outlook: Outlook, tenants: Tenants) -> Ranking:
+    """Return the ranking that the policies name, after deadlines where slack counts, with nothing in it."""
+    if policies.slack is None:
+        return _plain(policies.ranking, outlook, tenants)
+    return DeadlineRanking(policies.slack, outlook, lambda: _plain(policies.ranking, outlook, tenants))
+
+
+def _plain(settings: Settings, outlook: Outlook, tenants: Tenants) -> Ranking:
     match settings:
         case FirstCome():
             return FirstComeRanking()

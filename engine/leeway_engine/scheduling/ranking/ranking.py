@@ -1,7 +1,7 @@
 """What every ranking of the waiting requests answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from leeway_engine.scheduling.request import Request
 
@@ -11,6 +11,9 @@ class Ranking(ABC):
 
     steady = False
     """Whether the first stays the first as long as no request comes or goes."""
+
+    preempts = False
+    """Whether waiting requests may take the place of running ones."""
 
     @abstractmethod
     def add(self, request: Request, iteration: int, now_s: float) -> None:
@@ -27,6 +30,10 @@ class Ranking(ABC):
     @abstractmethod
     def reason(self, request: Request) -> str:
         """Return the ranking's name and what a waiting request ranks by, for people."""
+
+    def outranked(self, request: Request, running: Iterable[Request], now_s: float) -> list[Request]:
+        """Return the running requests that stand back for a waiting one, who does so first; most rankings have none."""
+        return []
 
     def last(self, running: Collection[Request]) -> Request:
         """Return the running request to preempt first: unless a ranking knows better, the latest arrival."""

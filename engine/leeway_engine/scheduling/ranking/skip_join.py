@@ -1,6 +1,6 @@
 """Skip-join multi-level feedback queue (FastServe)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from leeway_core.policies import SkipJoin
 
@@ -12,9 +12,13 @@ from leeway_engine.scheduling.request import Request
 class SkipJoinRanking(Ranking):
     """A new request joins the first level whose quantum covers its prefill; served a quantum, it sinks one level.
 
-    Quanta are in tokens served and double from level to level. A request that waits past the limit rises to the top.
+    Quanta are in tokens computed, each counted once, and double from level to level. A running request stands back for
+    a waiting one of a higher level. Whoever has waited past the limit, all its waits since it was last at the top
+    together, rises to the top, so it then runs for a whole quantum before it sinks and can be made to stand back.
     The level of a running request is worked out only when it is asked for.
     """
+
+    preempts = True
 
     def __init__(self, settings: SkipJoin) -> None:
         """Begin empty."""
@@ -22,12 +26,16 @@ class SkipJoinRanking(Ranking):
         self._levels = [RequestHeap() for _ in range(settings.levels)]
 
     def add(self, request: Request, iteration: int, now_s: float) -> None:
-        """Join a level, or come back to the one that the service so far has led to; earliest first within a level."""
-        self._levels[self._level(request)].put(request, iteration)
+        """Join a level, or come back to the one that the service has led to; who has waited longest is first in it."""
+        if request.level_since < 0:
+            request.level_since = iteration - request.ran_iterations
+        self._levels[self._level(request)].put(request, request.level_since + request.ran_iterations)
 
     def discard(self, request: Request) -> None:
         """Let go of a request."""
         self._levels[request.level].discard(request)
+        if request.level == 0:
+            request.level_since = -1
 
     def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the first of the highest level that has any, after those who waited too long rose to the top."""
@@ -35,13 +43,19 @@ class SkipJoinRanking(Ranking):
         for level in self._levels[1:]:
             while (waiting := level.first()) and iteration - level.key(waiting) >= self._settings.promotion_iterations:
                 level.discard(waiting)
-                waiting.level, waiting.level_service = 0, waiting.service
+                waiting.level, waiting.level_progress = 0, waiting.progress
+                waiting.level_since = iteration - waiting.ran_iterations
                 top.put(waiting, iteration)
         return next((first for level in self._levels if (first := level.first())), None)
 
     def reason(self, request: Request) -> str:
         """Return its level."""
         return f"skip_join: level {request.level}"
+
+    def outranked(self, request: Request, running: Iterable[Request], now_s: float) -> list[Request]:
+        """Return those of lower levels, the latest arrival of the lowest first."""
+        lower = [other for other in running if self._level(other) > request.level]
+        return sorted(lower, key=lambda other: (other.level, other.order), reverse=True)
 
     def last(self, running: Collection[Request]) -> Request:
         """Return the latest arrival of the lowest level."""
@@ -55,11 +69,11 @@ class SkipJoinRanking(Ranking):
             while request.level < lowest and self._quantum(request.level) < request.pending:
                 request.level += 1
         request.level = min(request.level, lowest)
-        while request.level < lowest and request.service - request.level_service >= self._quantum(request.level):
-            request.level_service += self._quantum(request.level)
+        while request.level < lowest and request.progress - request.level_progress >= self._quantum(request.level):
+            request.level_progress += self._quantum(request.level)
             request.level += 1
         return request.level
 
     def _quantum(self, level: int) -> int:
-        """Tokens that a request may be served in a level."""
+        """Tokens that may be computed for a request in a level."""
         return self._settings.first_quantum_tokens << level

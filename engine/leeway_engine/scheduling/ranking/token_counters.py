@@ -15,7 +15,8 @@ class TokenCountersRanking(Ranking):
     Between two tenants that wait all the time, the service W in weighted tokens differs by at most
     2·max(w_p·L_in, w_q·M), L_in the longest prompt and M the KV pool in tokens (Sheng et al.). The proof needs that
     the requests that run together never fill more than M tokens up to their ends, so KV must be reserved for all of
-    `max_tokens` (growth `all`), and shares and residency at their defaults.
+    `max_tokens` (growth `all`), shares and residency at their defaults, and that nothing goes before the counters:
+    neither protection nor slack.
     """
 
     def __init__(self, tenants: Tenants) -> None:
@@ -37,6 +38,9 @@ class TokenCountersRanking(Ranking):
     def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the earliest arrival of the least served tenant."""
         account = self._tenants.least_served()
+        if account not in self._queues:
+            # The least served of all waits in another tier of deadlines.
+            account = min(self._queues, key=lambda account: (account.counter, account.tenant), default=None)
         return None if account is None else self._queues[account].first()
 
     def reason(self, request: Request) -> str:
