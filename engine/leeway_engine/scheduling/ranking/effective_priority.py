@@ -19,7 +19,7 @@ class EffectivePriorityRanking(Ranking):
 
     Age is the same boost per iteration for all, so it is part of a fixed key. Urgency grows in a few steps: a request
     gets a new key only at a step, which a heap of times tells, so no plan looks at the whole queue. A deadline that is
-    doubtful or out of reach gives no urgency.
+    doubtful or out of reach gives no urgency any more.
     """
 
     def __init__(self, settings: EffectivePriority, outlook: Outlook) -> None:
@@ -60,12 +60,15 @@ class EffectivePriorityRanking(Ranking):
 
     def _urgency(self, request: Request, deadline_s: float, now_s: float) -> float:
         """Points of urgency, rising in equal steps from the horizon to no slack."""
-        slack_s = deadline_s - now_s - self._outlook.remaining_s(request)
+        left_s, remaining_s = deadline_s - now_s, self._outlook.remaining_s(request)
         step_s = self._settings.urgency_horizon_s / _URGENCY_STEPS
-        steps_left = max(0, ceil(slack_s / step_s))
-        if steps_left > 0:
-            next_s = now_s + slack_s - (min(steps_left, _URGENCY_STEPS + 1) - 1) * step_s
-            heappush(self._steps, (max(next_s, now_s + step_s / 1000), next(self._serial), request))
-        if self._outlook.reach(request, now_s) is not Reach.REACHABLE:
+        steps_left = max(0, ceil((left_s - remaining_s) / step_s))
+        reachable = self._outlook.reach(request, now_s) is Reach.REACHABLE
+        if steps_left > 0 or reachable:
+            next_s = left_s - remaining_s - (min(steps_left, _URGENCY_STEPS + 1) - 1) * step_s
+            if reachable:
+                next_s = min(next_s, left_s - remaining_s * (1 + self._outlook.doubt))
+            heappush(self._steps, (now_s + max(next_s, step_s / 1000), next(self._serial), request))
+        if not reachable:
             return 0.0
         return self._settings.urgency_points * max(0, _URGENCY_STEPS + 1 - max(1, steps_left)) / _URGENCY_STEPS
