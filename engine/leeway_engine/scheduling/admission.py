@@ -57,7 +57,7 @@ class Occupancy:
     end_s: float
     """Predicted time until one of those that run ends."""
     tenant_end_s: float
-    """Predicted time until one of the tenant's ends, or can start if none runs."""
+    """Predicted time until one of the tenant's ends, where it has as many as it may; else that until one can start."""
 
 
 ACCEPTED = Verdict(Answer.ACCEPT)
@@ -74,6 +74,11 @@ class Admission:
     def limited(self) -> bool:
         """Whether anything but size is looked at."""
         return self._limits is not None
+
+    def is_full(self, tenant_requests: int) -> bool:
+        """Whether a tenant with so many requests here may have no more."""
+        most = self._limits.tenant_requests if self._limits else None
+        return most is not None and tenant_requests >= most
 
     def fits(self, arrival: Arrival, capacity_tokens: int) -> Verdict:
         """Refuse what the empty pod could not hold. The last token is never fed back, so it needs no KV."""
@@ -95,7 +100,7 @@ class Admission:
 
     def _counted(self, limits: AdmissionLimits, arrival: Arrival, pod: Occupancy) -> Verdict | None:
         """Limits on what is here."""
-        if limits.tenant_requests is not None and pod.tenant_requests >= limits.tenant_requests:
+        if self.is_full(pod.tenant_requests):
             message = f"this tenant already has {pod.tenant_requests} requests here; let some of them end first"
             return Verdict(Answer.REJECT, "tenant_requests", message, _moment(pod.tenant_end_s))
         tokens = pod.tenant_waiting_tokens + arrival.uncached_tokens

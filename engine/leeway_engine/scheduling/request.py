@@ -129,6 +129,8 @@ class Request:
     """Last iteration in which it got tokens."""
     level: int = -1
     """Level in the feedback queues, 0 the highest; -1 before it joined them."""
+    risen: bool = False
+    """Whether waiting has brought it to the top of them since it last ran."""
     level_progress: int = 0
     """Progress after which its quantum in that level began."""
     level_since: int = -1

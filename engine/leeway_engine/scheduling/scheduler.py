@@ -65,6 +65,8 @@ class Scheduler:
         self._now_s = 0.0
         self._candidates: Iterator[Request] | None = None
         """The victims of the plan at hand, once one was needed."""
+        self._retreating: list[Request] | None = None
+        """The decodes in order of retreat, once the plan at hand needed them."""
         self._some_ended = False
         """Whether a request has left since the last plan was made."""
         self._follow_policies()
@@ -204,7 +206,7 @@ class Scheduler:
         plan = Plan(self.enforced, self.pool.block_size)
         if self.enforced.policies.slack is not None:
             self._give_up_deadlines(plan)
-        self._candidates = None
+        self._candidates = self._retreating = None
         took_turns = self._plan_decodes(plan)
         room = PrefillRoom(self.enforced, plan.load, self.predictor)
         self._plan_started(plan, room)
@@ -496,20 +498,23 @@ class Scheduler:
         # Where more run than now may, places are to become fewer.
         if running > most:
             return []
-        decodes = [other for other in self.running.values() if other.state is State.DECODING]
-        candidates = self._queue.outranked(request, decodes, self.iterations, self._now_s)
-        if not candidates:
-            return []
         lacking = self.kv.lacking(request, growth, running)
         if running < most and lacking <= 0:
             return []
         victims: list[Request] = []
-        for victim in candidates:
+        for victim in self._queue.outranked(request, self._retreat, self._now_s):
             victims.append(victim)
             lacking -= self.kv.gained(victim, request, growth)
             if lacking <= 0:
                 return victims
         return []
+
+    def _retreat(self) -> Iterator[Request]:
+        """Give the decodes in order of retreat, without those that have stood back in the plan at hand."""
+        if self._retreating is None:
+            decodes = [other for other in self.running.values() if other.state is State.DECODING]
+            self._retreating = self._queue.in_order_of_retreat(decodes, self.iterations)
+        return (other for other in self._retreating if other.state is State.DECODING)
 
     def _plan_chunk(self, plan: Plan, room: PrefillRoom, request: Request, tokens: int) -> None:
         if tokens:
@@ -624,8 +629,11 @@ class Scheduler:
         output = self._queue.backlog.expected(self._lengths) // waiting if waiting else 0
         place_in = self._slots.free_in(self._sequences(), waiting, output)
         queue_s = self._outlook.queue_s(self._queue.tokens + started, len(running), place_in)
-        own = [self._outlook.output_left(request) for request in running if request.account is account]
         decodes_s = self._outlook.decodes_s(len(running))
+        tenant_end_s = queue_s
+        if self._admission.is_full(account.queued + account.running):
+            own = [self._outlook.output_left(request) for request in running if request.account is account]
+            tenant_end_s = decodes_s * min(own) if own else queue_s
         return Occupancy(
             capacity_tokens=self.pool.total * self.pool.block_size,
             expected_tokens=self._expected_tokens,
@@ -634,7 +642,7 @@ class Scheduler:
             tenant_waiting_tokens=account.waiting_tokens,
             queue_s=queue_s,
             end_s=decodes_s * self._slots.first_end(),
-            tenant_end_s=decodes_s * min(own) if own else queue_s,
+            tenant_end_s=tenant_end_s,
         )
 
     def _sequences(self) -> int:

@@ -1,11 +1,11 @@
 """The requests that wait for KV blocks."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from leeway_engine.scheduling.backlog import Backlog
 from leeway_engine.scheduling.ranking.first_come import FirstComeRanking
-from leeway_engine.scheduling.ranking.ranking import Ranking
+from leeway_engine.scheduling.ranking.ranking import Ranking, Retreat
 from leeway_engine.scheduling.request import Request
 
 
@@ -77,12 +77,16 @@ class WaitQueue:
             return f"overdue after {waited} iterations"
         return self._ranking.reason(request)
 
-    def outranked(self, request: Request, running: Iterable[Request], iteration: int, now_s: float) -> list[Request]:
-        """Return the running requests that stand back for a waiting one, who stands back first; never overdue ones."""
+    def in_order_of_retreat(self, running: Iterable[Request], iteration: int) -> list[Request]:
+        """Return the running requests that may have to stand back, who does so first; never overdue ones."""
         overdue = self.overdue_iterations
         if overdue is not None:
             running = [other for other in running if iteration - other.arrival_iteration < overdue]
-        return self._ranking.outranked(request, running, now_s)
+        return self._ranking.in_order_of_retreat(running)
+
+    def outranked(self, request: Request, retreating: Retreat, now_s: float) -> Iterator[Request]:
+        """Give those in order of retreat that stand back for a waiting request."""
+        return self._ranking.outranked(request, retreating, now_s)
 
     def last(self, running: Iterable[Request]) -> Request:
         """Return the running request that the ranking would miss least; the earliest arrival stays, so that all end."""

@@ -1,6 +1,6 @@
 """Deadlines before the ranking: pressing ones first, doubtful ones last."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
 from itertools import count
@@ -8,7 +8,7 @@ from itertools import count
 from leeway_core.policies import Slack
 
 from leeway_engine.scheduling.outlook import Outlook, Reach
-from leeway_engine.scheduling.ranking.ranking import Ranking
+from leeway_engine.scheduling.ranking.ranking import Ranking, Retreat
 from leeway_engine.scheduling.request import Request
 
 _LEAST_WAIT_S = 0.001
@@ -78,11 +78,15 @@ class DeadlineRanking(Ranking):
         reason = self._rankings[tier].reason(request)
         return reason if tier is Tier.ORDINARY else f"{tier.name.lower()}, {reason}"
 
-    def outranked(self, request: Request, running: Iterable[Request], now_s: float) -> list[Request]:
-        """Return those that the ranking does, but for such as would go first by their deadlines."""
+    def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
+        """Return them in the ranking's order."""
+        return self._rankings[Tier.ORDINARY].in_order_of_retreat(running)
+
+    def outranked(self, request: Request, retreating: Retreat, now_s: float) -> Iterator[Request]:
+        """Give those that the ranking does, but for such as would go first by their deadlines."""
         tier = self._tiers[request]
-        others = self._rankings[tier].outranked(request, running, now_s)
-        return [other for other in others if self._tier(other, now_s) >= tier]
+        others = self._rankings[tier].outranked(request, retreating, now_s)
+        return (other for other in others if self._tier(other, now_s) >= tier)
 
     def last(self, running: Collection[Request]) -> Request:
         """Return whom the ranking would miss least."""

@@ -1,9 +1,12 @@
 """What every ranking of the waiting requests answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from leeway_engine.scheduling.request import Request
+
+Retreat = Callable[[], Iterable[Request]]
+"""Gives those that run in order of retreat; a function, for to put them in order takes time."""
 
 
 class Ranking(ABC):
@@ -31,9 +34,13 @@ class Ranking(ABC):
     def reason(self, request: Request) -> str:
         """Return the ranking's name and what a waiting request ranks by, for people."""
 
-    def outranked(self, request: Request, running: Iterable[Request], now_s: float) -> list[Request]:
-        """Return the running requests that stand back for a waiting one, who does so first; most rankings have none."""
+    def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
+        """Return running requests in the order in which they stand back; most rankings let none do so."""
         return []
+
+    def outranked(self, request: Request, retreating: Retreat, now_s: float) -> Iterator[Request]:
+        """Give those in order of retreat that stand back for a waiting request."""
+        return iter(())
 
     def last(self, running: Collection[Request]) -> Request:
         """Return the running request to preempt first: unless a ranking knows better, the latest arrival."""

@@ -1,10 +1,11 @@
 """Skip-join multi-level feedback queue (FastServe)."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import takewhile
 
 from leeway_core.policies import SkipJoin
 
-from leeway_engine.scheduling.ranking.ranking import Ranking
+from leeway_engine.scheduling.ranking.ranking import Ranking, Retreat
 from leeway_engine.scheduling.ranking.request_heap import RequestHeap
 from leeway_engine.scheduling.request import Request
 
@@ -13,9 +14,10 @@ class SkipJoinRanking(Ranking):
     """A new request joins the first level whose quantum covers its prefill; served a quantum, it sinks one level.
 
     Quanta are in tokens computed, each counted once, and double from level to level. A running request stands back for
-    a waiting one of a higher level. Whoever has waited past the limit, all its waits since it was last at the top
-    together, rises to the top, so it then runs for a whole quantum before it sinks and can be made to stand back.
-    The level of a running request is worked out only when it is asked for.
+    a waiting one that its size or its service has brought to a higher level. Whoever has waited past the limit, all its
+    waits since it was last at the top together, rises to the top: it takes the next place that is free, and runs for a
+    whole quantum before it sinks and can be made to stand back. The level of a running request is worked out only when
+    it is asked for.
     """
 
     preempts = True
@@ -34,6 +36,7 @@ class SkipJoinRanking(Ranking):
     def discard(self, request: Request) -> None:
         """Let go of a request."""
         self._levels[request.level].discard(request)
+        request.risen = False
         if request.level == 0:
             request.level_since = -1
 
@@ -43,7 +46,7 @@ class SkipJoinRanking(Ranking):
         for level in self._levels[1:]:
             while (waiting := level.first()) and iteration - level.key(waiting) >= self._settings.promotion_iterations:
                 level.discard(waiting)
-                waiting.level, waiting.level_progress = 0, waiting.progress
+                waiting.level, waiting.level_progress, waiting.risen = 0, waiting.progress, True
                 waiting.level_since = iteration - waiting.ran_iterations
                 top.put(waiting, iteration)
         return next((first for level in self._levels if (first := level.first())), None)
@@ -52,10 +55,25 @@ class SkipJoinRanking(Ranking):
         """Return its level."""
         return f"skip_join: level {request.level}"
 
-    def outranked(self, request: Request, running: Iterable[Request], now_s: float) -> list[Request]:
-        """Return those of lower levels, the latest arrival of the lowest first."""
-        lower = [other for other in running if self._level(other) > request.level]
-        return sorted(lower, key=lambda other: (other.level, other.order), reverse=True)
+    def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
+        """Return them by level, the latest arrival of the lowest first; at the top nobody stands back."""
+        lowest, quantum = self._settings.levels - 1, self._settings.first_quantum_tokens
+        sunk = []
+        for request in running:
+            level = request.level
+            # Most have not sunk since they were last looked at.
+            if not 0 <= level <= lowest or request.progress - request.level_progress >= quantum << level:
+                level = self._level(request)
+            if level:
+                sunk.append((level, request.order, request))
+        sunk.sort(reverse=True)
+        return [request for _, _, request in sunk]
+
+    def outranked(self, request: Request, retreating: Retreat, now_s: float) -> Iterator[Request]:
+        """Give those of lower levels; none for one that has risen, else a long queue would go round in circles."""
+        if request.risen:
+            return iter(())
+        return takewhile(lambda other: other.level > request.level, retreating())
 
     def last(self, running: Collection[Request]) -> Request:
         """Return the latest arrival of the lowest level."""
