@@ -473,7 +473,7 @@ class Scheduler:
         each admission gives at least one token. Nobody does unless the first is certain to be admitted for it.
         """
         request = self._queue.first(self.iterations, self._now_s)
-        if request is None or not (victims := self._outranked(request)):
+        if request is None or not self._queue.displaces(request) or not (victims := self._outranked(request)):
             return None
         fed = [victim for victim in victims if victim in plan.decodes]
         context_tokens = room.load.context_tokens - sum([victim.computed for victim in fed])

@@ -77,6 +77,10 @@ class WaitQueue:
             return f"overdue after {waited} iterations"
         return self._ranking.reason(request)
 
+    def displaces(self, request: Request) -> bool:
+        """Whether any that run may stand back for a waiting request."""
+        return self._ranking.displaces(request)
+
     def in_order_of_retreat(self, running: Iterable[Request], iteration: int) -> list[Request]:
         """Return the running requests that may have to stand back, who does so first; never overdue ones."""
         overdue = self.overdue_iterations

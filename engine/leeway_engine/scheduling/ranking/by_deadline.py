@@ -69,14 +69,20 @@ class DeadlineRanking(Ranking):
             else:
                 self.discard(request)
                 self.add(request, iteration, now_s)
-        firsts = (ranking.first(iteration, now_s) for ranking in self._rankings)
-        return next((first for first in firsts if first is not None), None)
+        for ranking in self._rankings:
+            if (first := ranking.first(iteration, now_s)) is not None:
+                return first
+        return None
 
     def reason(self, request: Request) -> str:
         """Return its tier, if its deadline matters, and what it ranks by there."""
         tier = self._tiers[request]
         reason = self._rankings[tier].reason(request)
         return reason if tier is Tier.ORDINARY else f"{tier.name.lower()}, {reason}"
+
+    def displaces(self, request: Request) -> bool:
+        """Whether its tier's ranking says so."""
+        return self._rankings[self._tiers[request]].displaces(request)
 
     def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
         """Return them in the ranking's order."""

@@ -34,6 +34,10 @@ class Ranking(ABC):
     def reason(self, request: Request) -> str:
         """Return the ranking's name and what a waiting request ranks by, for people."""
 
+    def displaces(self, request: Request) -> bool:
+        """Whether any that run may stand back for a waiting request."""
+        return self.preempts
+
     def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
         """Return running requests in the order in which they stand back; most rankings let none do so."""
         return []

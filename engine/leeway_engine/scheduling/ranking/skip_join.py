@@ -26,6 +26,8 @@ class SkipJoinRanking(Ranking):
         """Begin empty."""
         self._settings = settings
         self._levels = [RequestHeap() for _ in range(settings.levels)]
+        self._looked_at = -1
+        """Iteration in which those that had waited too long rose last."""
 
     def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Join a level, or come back to the one that the service has led to; who has waited longest is first in it."""
@@ -42,6 +44,15 @@ class SkipJoinRanking(Ranking):
 
     def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the first of the highest level that has any, after those who waited too long rose to the top."""
+        if iteration != self._looked_at:
+            self._looked_at = iteration
+            self._raise_who_waited(iteration)
+        for level in self._levels:
+            if (first := level.first()) is not None:
+                return first
+        return None
+
+    def _raise_who_waited(self, iteration: int) -> None:
         top = self._levels[0]
         for level in self._levels[1:]:
             while (waiting := level.first()) and iteration - level.key(waiting) >= self._settings.promotion_iterations:
@@ -49,11 +60,14 @@ class SkipJoinRanking(Ranking):
                 waiting.level, waiting.level_progress, waiting.risen = 0, waiting.progress, True
                 waiting.level_since = iteration - waiting.ran_iterations
                 top.put(waiting, iteration)
-        return next((first for level in self._levels if (first := level.first())), None)
 
     def reason(self, request: Request) -> str:
         """Return its level."""
         return f"skip_join: level {request.level}"
+
+    def displaces(self, request: Request) -> bool:
+        """Whether it has not risen by waiting: a long queue of such would go round in circles."""
+        return not request.risen
 
     def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
         """Return them by level, the latest arrival of the lowest first; at the top nobody stands back."""
@@ -70,9 +84,7 @@ class SkipJoinRanking(Ranking):
         return [request for _, _, request in sunk]
 
     def outranked(self, request: Request, retreating: Retreat, now_s: float) -> Iterator[Request]:
-        """Give those of lower levels; none for one that has risen, else a long queue would go round in circles."""
-        if request.risen:
-            return iter(())
+        """Give those of lower levels."""
         return takewhile(lambda other: other.level > request.level, retreating())
 
     def last(self, running: Collection[Request]) -> Request:
