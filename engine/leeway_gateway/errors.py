@@ -20,11 +20,18 @@ _decode = msgspec.json.Decoder(_ErrorBody).decode
 
 
 def error(
-    status: int, message: str, *, param: str | None = None, retry_after_s: int | None = None
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    retry_after_s: int | None = None,
 ) -> web.StreamResponse:
     """Return a response that says why there is no other."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
-    return web.json_response(openai_error(message, _kind(status), param), status=status, headers=headers)
+    if status == 408:
+        headers["x-should-retry"] = "false"  # OpenAI's clients would send it again at once
+    return web.json_response(openai_error(message, _kind(status), param, code), status=status, headers=headers)
 
 
 def error_event(message: str) -> bytes:
@@ -43,4 +50,6 @@ def reason_of(body: bytes) -> str | None:
 def _kind(status: int) -> ErrorType:
     if status == 503:
         return "overloaded_error"
+    if status == 408:
+        return "timeout_error"
     return "invalid_request_error" if status < 500 else "server_error"

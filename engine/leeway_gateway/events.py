@@ -49,8 +49,8 @@ class EventReader:
     """Output tokens, once the stream has told."""
     done: bool = False
     """Whether the stream has come to its end."""
-    failed: bool = False
-    """Whether the stream has told of an error."""
+    failure: str | None = None
+    """Code of the error that the stream has told of, empty if it has none."""
     _rest: bytes = b""
 
     def feed(self, data: bytes) -> bytes:
@@ -70,7 +70,9 @@ class EventReader:
             chunk = _decode(data)
         except msgspec.DecodeError:
             return
-        self.failed = self.failed or chunk.error is not None
+        if chunk.error is not None and self.failure is None:
+            code = chunk.error.get("code") if isinstance(chunk.error, dict) else None
+            self.failure = code if isinstance(code, str) else ""
         if any(choice.has_output for choice in chunk.choices):
             self.output = True
             self.chunks += 1

@@ -8,7 +8,7 @@ from leeway_core.verdict import REASONS, Timeline, bounds_of, judge
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 BOUND_RESULTS = ("met", "missed")
-STATUSES = (200, 400, 404, 405, 413, 429, 499, 500, 502, 503, 504)
+STATUSES = (200, 400, 404, 405, 408, 413, 429, 499, 500, 502, 503, 504)
 """All that the gateway answers, and what it passes on of pods."""
 
 

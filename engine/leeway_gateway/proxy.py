@@ -3,10 +3,11 @@
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from math import isfinite
 
 import aiohttp
 from aiohttp import web
-from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER
+from leeway_core.headers import BUDGET_HEADER, OBJECTIVE_HEADER, TIMEOUT_HEADER
 from leeway_core.objective import Objective
 from leeway_core.stalled_client import send
 from leeway_core.terms import HeaderError, Terms
@@ -57,6 +58,8 @@ class Proxy:
             known = ", ".join(self._objectives.names)
             return error(400, f"no objective {terms.objective!r}, only {known}", param=OBJECTIVE_HEADER)
         exchange = Exchange(objective=objective.name, budget_s=_budget_s(terms, objective))
+        if terms.timeout_s is not None:
+            exchange.timeout_s = terms.timeout_s
         try:
             with self._metrics.requests.track_inprogress():
                 return await self._answer(request, exchange)
@@ -79,7 +82,10 @@ class Proxy:
             response = await self._try_pods(request, body, exchange)
         except RefusedError as refused:
             response = refused.answer
-            if response is None:
+            if exchange.times_out_in_s() <= 0:
+                message = f"no pod took the request within {exchange.timeout_s:g} s of its arrival"
+                response = error(408, message, code="timed_out")
+            elif response is None:
                 response = error(503, "no pod takes requests now; send it again", retry_after_s=1)
         except BrokenOffError as broken:
             response = error(504 if broken.timed_out else 502, str(broken))
@@ -91,7 +97,7 @@ class Proxy:
         refusals: dict[Pod, Refusal] = {}
         told = RefusedError()
         broken_tries, reason = 0, ""
-        left_s = self._config.wait_s
+        left_s = min(self._config.wait_s, exchange.times_out_in_s())
         while True:
             started_s = time.monotonic()
             pod = self._roster.choose(passed_over(refusals, started_s, left_s))
@@ -160,7 +166,10 @@ class Proxy:
                 exchange.outcome = "timed_out" if broken.timed_out else "failed"
                 await self._send(request, response, error_event(str(broken)))
             else:
-                exchange.outcome = "failed" if reader.failed else "finished"
+                if reader.failure is None:
+                    exchange.outcome = "finished"
+                else:
+                    exchange.ended_by(reader.failure)
             exchange.tokens = reader.usage or reader.chunks
             await response.write_eof()
         return response
@@ -179,7 +188,7 @@ async def _events(answer: aiohttp.ClientResponse, reader: EventReader) -> AsyncI
         raise BrokenOffError("the pod fell silent in mid-stream", timed_out=True) from failure
     except aiohttp.ClientError as failure:
         raise BrokenOffError("the pod broke off in mid-stream") from failure
-    if not (reader.done or reader.failed):
+    if not reader.done and reader.failure is None:
         raise BrokenOffError("the pod ended the stream too early")
 
 
@@ -195,6 +204,8 @@ def _to_pod(headers: Mapping[str, str], exchange: Exchange) -> dict[str, str]:
     left_s = exchange.left_s()
     if left_s is not None:
         own[BUDGET_HEADER] = f"{left_s:.3f}"
+    if isfinite(exchange.timeout_s):
+        own[TIMEOUT_HEADER] = f"{max(exchange.times_out_in_s(), 0.001):.3f}"
     passed_on = _passed_on(headers)
     return {name: value for name, value in passed_on.items() if name.lower() not in own} | own
 

@@ -234,6 +234,31 @@ def test_what_is_overdue_has_no_time_left(tmp_path: Path) -> None:
     assert float(seen[0]["x-leeway-budget"]) == 0
 
 
+def test_what_a_request_waits_here_is_off_its_time_out_and_the_gateway_ends_it_too(tmp_path: Path) -> None:
+    seen: list[Mapping[str, str]] = []
+    ended = send(tmp_path, noting(seen, refuses), headers={"x-leeway-timeout-s": "0.5"}, wait_s=300)
+    left_s = [float(headers["x-leeway-timeout-s"]) for headers in seen]
+    assert 0.4 < left_s[0] <= 0.5
+    assert left_s == sorted(left_s, reverse=True)
+    assert left_s[-1] < left_s[0] - 0.2
+    assert (ended.status, ended.error["code"], ended.headers["x-should-retry"]) == (408, "timed_out", "false")
+    assert ended.value("verdicts_total", result="missed", reason="timed_out") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "result", "reason"),
+    [("timed_out", 408, "missed", "timed_out"), ("aborted", 499, "cancelled", "")],
+)
+def test_what_a_pod_ended_early_counts_as_such_before_and_in_mid_stream(
+    tmp_path: Path, code: str, status: int, result: str, reason: str
+) -> None:
+    event = b"data: " + json.dumps(openai_error("it is over", "timeout_error", code=code)).encode() + b"\n\n"
+    for script in (declines(code, status=status), streams(chunk("a"), event)):
+        ended = send(tmp_path, script, whole, headers={"x-leeway-timeout-s": "60"})
+        assert ended.asked == [1, 0]
+        assert ended.value("verdicts_total", result=result, reason=reason) == 1
+
+
 @pytest.mark.parametrize("header", ["x-leeway-priority", "x-leeway-budget", "x-leeway-tool-wait"])
 def test_a_header_without_meaning_is_refused_by_its_name_and_reaches_no_pod(tmp_path: Path, header: str) -> None:
     status, body, verdicts, asked = through_gateway(tmp_path, whole, headers={header: "soon"})
@@ -472,4 +497,4 @@ def test_a_chunk_counts_as_output_if_it_carries_any(data: str, output: bool) -> 
 def test_usage_and_errors_are_noted() -> None:
     reader = EventReader()
     reader.feed(b'data: {"choices": [], "usage": {"completion_tokens": 7}}\n\ndata: {"error": {"message": "x"}}\n\n')
-    assert (reader.usage, reader.failed, reader.done) == (7, True, False)
+    assert (reader.usage, reader.failure, reader.done) == (7, "", False)
