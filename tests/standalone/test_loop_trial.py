@@ -195,4 +195,5 @@ def test_killing_operator_and_tuner_in_mid_trial_ends_at_the_incumbent(tried: tu
     if killed == "tuner":
         assert any("in force again: the tuner" in each["message"] for each in profile_.status["decisions"])
     soon(lambda: profile_.condition("Tuning")["status"] == "True", START_S, what="both are back at work")
-    assert not profile_.why_ended(begun), "it did not come to its own end"
+    if "operator" in killed:  # a tuner that is back before it is asked goes on
+        assert not profile_.why_ended(begun), "it did not come to its own end"

@@ -315,7 +315,7 @@ def test_status_is_written_apart_from_spec(cluster: Cluster, applied: str) -> No
 
 def test_columns_show_how_it_stands(cluster: Cluster, applied: str) -> None:
     header, row = cluster.kubectl("get", "-n", applied, "sp").stdout.splitlines()
-    assert header.split() == ["NAME", "MODE", "REPLICAS", "READY", "SLOMET", "SUMMARY", "AGE"]
+    assert header.split() == ["NAME", "MODE", "REPLICAS", "READY", "SLOMET", "TTFT(MS)", "ITL(MS)", "SUMMARY", "AGE"]
     assert row.split()[:3] == ["checked", "Observe", "1"]
     wide = cluster.kubectl("get", "-n", applied, "servingprofiles", "-o", "wide").stdout
     assert {"MODEL", "REASON"} <= set(wide.split())
