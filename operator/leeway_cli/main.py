@@ -1,6 +1,7 @@
 """The `leeway` command."""
 
 import os
+import signal
 import sys
 from importlib.metadata import version
 
@@ -49,7 +50,11 @@ def _leeway(
 
 
 def run() -> None:
-    """Run the command line; what goes wrong is said in words, with a traceback only under LEEWAY_DEBUG=1."""
+    """Run the command line; what goes wrong is said in words, with a traceback only under LEEWAY_DEBUG=1.
+
+    SIGTERM ends it from here on: the first process of a container would not hear it before its server listens.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
     except UserError as error:

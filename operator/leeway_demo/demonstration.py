@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -46,7 +45,6 @@ _out = Console(stderr=True, soft_wrap=True, highlight=False)
 def run(*, keep: bool, report: Path, began_at_s: float) -> bool:
     """Run all phases, write the report, print the figures as the last line; return whether tuning helped."""
     binaries = ensure(ALL)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # So that requests leave on time, this process, which looks and draws, stands back behind the sender, as pods do.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as sender, _folder(keep) as folder:
         sender.submit(os.getpid).result()

@@ -1,8 +1,11 @@
 """The command line: help, and errors in words that lose nothing of what they quote."""
 
+import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import requires
+from pathlib import Path
 
 import pytest
 from launching import leeway
@@ -92,3 +95,18 @@ def test_a_subcommand_loads_its_own_part_alone() -> None:
     script = "import sys, leeway_cli.main; print({'torch', 'kopf', 'optuna', 'grpc'} & sys.modules.keys())"
     said = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, timeout=60, check=True)
     assert said.stdout.strip() == "set()"
+
+
+def test_the_first_process_of_a_container_can_be_ended_while_it_still_starts() -> None:
+    """The kernel keeps signals without a handler from the first process of a PID namespace."""
+    script = (
+        "import time; from leeway_cli import main; "
+        "main.app = lambda: (print('starts', flush=True), time.sleep(60)); main.run()"
+    )
+    command = ("unshare", "--user", "--pid", "--fork", "--kill-child", sys.executable, "-c", script)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as outer:
+        assert outer.stdout
+        assert outer.stdout.readline() == "starts\n"
+        (first,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+        os.kill(int(first), signal.SIGTERM)
+        assert outer.wait(10) == 128 + signal.SIGTERM
