@@ -400,6 +400,7 @@ def test_a_container_sees_neither_the_user_nor_the_node(cluster: Cluster, namesp
         ("privileged", {"container": {"securityContext": {"privileged": True}}}),
         ("hostPort", {"container": {"ports": [{"containerPort": 80, "hostPort": 80}]}}),
         ("shareProcessNamespace", {"shareProcessNamespace": True}),
+        ("resources.limits.cpu", {"container": {"resources": {"limits": {"cpu": "500m"}}}}),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_with_an_event(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from leeway_standalone.cri import api_pb2 as cri
-from leeway_standalone.cri.refusals import RefusedError, check_container, check_sandbox
+from leeway_standalone.cri.refusals import RefusedError, check_container, check_resources, check_sandbox
 
 LOCALHOST = cri.SecurityProfile(profile_type=cri.SecurityProfile.Localhost, localhost_ref="x")
 RUNTIME_DEFAULT = cri.SecurityProfile(profile_type=cri.SecurityProfile.RuntimeDefault)
@@ -25,7 +25,7 @@ def container() -> cri.ContainerConfig:
     """As the kubelet fills it in under `restricted`."""
     config = cri.ContainerConfig(command=["true"], mounts=[cri.Mount(container_path="/v", host_path="/h")])
     resources = config.linux.resources
-    resources.cpu_shares, resources.cpu_quota, resources.memory_limit_in_bytes = 2, 10000, 1 << 20
+    resources.cpu_shares, resources.cpu_quota, resources.memory_limit_in_bytes = 2, 0, 1 << 20
     resources.oom_score_adj = -997
     resources.hugepage_limits.add(page_size="2MB", limit=0)
     resources.unified["memory.oom.group"] = "1"
@@ -75,6 +75,7 @@ OF_CONTAINER = {
     "stdin and tty": lambda config: setattr(config, "tty", True),
     "devices": lambda config: config.devices.add(host_path="/dev/x"),
     "hugepages": lambda config: config.linux.resources.hugepage_limits.add(page_size="2MB", limit=1),
+    "resources.limits.cpu": lambda config: setattr(config.linux.resources, "cpu_quota", 10000),
     "a set of CPUs": lambda config: setattr(config.linux.resources, "cpuset_cpus", "0"),
     "capability NONSENSE": lambda config: config.linux.security_context.capabilities.add_capabilities.append(
         "NONSENSE"
@@ -124,3 +125,9 @@ def test_host_port_is_free_to_a_pod_on_the_hosts_network() -> None:
     OF_SANDBOX["hostPort"](config)
     config.linux.security_context.namespace_options.network = cri.NODE
     check_sandbox(config, "")
+
+
+def test_a_cpu_limit_is_refused_later_too() -> None:
+    check_resources(cri.LinuxContainerResources(memory_limit_in_bytes=1 << 20, cpu_quota=-1))
+    with pytest.raises(RefusedError, match=r"resources\.limits\.cpu"):
+        check_resources(cri.LinuxContainerResources(cpu_quota=10000))

@@ -18,7 +18,7 @@ What differs from other runtimes, besides what `refusals` lists:
 
 - An image is no file system: a container sees the machine's programs, read-only.
 - Memory limits are held by watching, a few times a second; shared memory and volumes of medium Memory do not count.
-- CPU limits are not held; CPU weights become niceness.
+- CPU limits are refused; CPU weights become niceness.
 - `runAsUser` and `runAsGroup` hold for the container's own view; outside, all is the user who started the node.
 - `HostToContainer` needs mounts of the node that are shared (mount_namespaces(7)).
 - Containers live no longer than the keeper.

@@ -7,7 +7,7 @@ import time
 
 from leeway_standalone.cri import api_pb2 as cri
 from leeway_standalone.cri.catalog import Container
-from leeway_standalone.cri.refusals import check_container
+from leeway_standalone.cri.refusals import check_container, check_resources
 from leeway_standalone.cri.runtime import Context, Runtime, selected
 from leeway_standalone.cri.specify import specify
 
@@ -79,7 +79,8 @@ class ContainerCalls:
     async def UpdateContainerResources(
         self, request: cri.UpdateContainerResourcesRequest, _: Context
     ) -> cri.UpdateContainerResourcesResponse:
-        """Change the memory limit; CPU limits are only noted, CPU requests count from the next start."""
+        """Change the memory limit; CPU requests count from the next start, and a CPU limit is refused."""
+        check_resources(request.linux)
         name, limit = request.container_id, request.linux.memory_limit_in_bytes
         self.runtime.container(name, {})
         self.runtime.catalog.update_resources(name, request.linux)

@@ -1,7 +1,7 @@
 """Which fields of a pod cannot be honoured here. Each is refused, by name and with advice.
 
-Accepted but not held: CPU limits and cgroup settings (`unified`, which the kubelet sets by itself), since no cgroup is
-ours to write; docs/standalone.md says so to users. CPU requests become niceness (`specify`).
+Of resources, CPU requests become niceness (`specify`), and what the kubelet sets for cgroups by itself (`unified`) has
+no effect, since no cgroup is ours to write.
 Further groups (`fsGroup`, `supplementalGroups`) need nothing: all volume files belong to the user a container runs as.
 """
 
@@ -58,6 +58,7 @@ def _container_problems(config: cri.ContainerConfig) -> Iterator[str]:
         yield "stdin and tty: leave them out and use kubectl exec -it"
     if config.devices or config.CDI_devices:
         yield "devices: leave them out; the machine's GPUs are visible in every container"
+    yield from _resource_problems(config.linux.resources)
     if config.linux.resources.cpuset_cpus or config.linux.resources.cpuset_mems:
         yield "a set of CPUs: use the kubelet's CPU manager policy none"
     if any(limit.limit for limit in config.linux.resources.hugepage_limits):
@@ -75,6 +76,16 @@ def _container_problems(config: cri.ContainerConfig) -> Iterator[str]:
             yield f"image volume at {mount.container_path}: use another kind of volume"
     yield from _namespace_problems(context.namespace_options)
     yield from _profile_problems(context)
+
+
+def check_resources(resources: cri.LinuxContainerResources) -> None:
+    """Refuse a change of resources to what cannot be held."""
+    _raise(_resource_problems(resources))
+
+
+def _resource_problems(resources: cri.LinuxContainerResources) -> Iterator[str]:
+    if resources.cpu_quota > 0:
+        yield "resources.limits.cpu: leave it out; who requests less CPU stands back behind the others"
 
 
 def _namespace_problems(options: cri.NamespaceOption) -> Iterator[str]:
