@@ -48,7 +48,8 @@ def client(front: Running) -> OpenAI:
 
 def complete(front: Running, objective: str | None = None, **fields: object) -> Any:
     headers = {"x-leeway-objective": objective} if objective else {}
-    return http("POST", f"{front.url}/v1/completions", {"model": MODEL, "prompt": "Hello", **fields}, headers)
+    body = {"model": MODEL, "prompt": "Hello", "ignore_eos": True, **fields}
+    return http("POST", f"{front.url}/v1/completions", body, headers)
 
 
 def verdicts(front: Running, objective: str, result: str, reason: str = "") -> float:
