@@ -27,26 +27,32 @@ class OutputLengths:
     def expected(self, slo_class: str, max_tokens: int, percent: int = 50) -> int:
         """Return the tokens that a share of the outputs do not exceed; `max_tokens` while too few were seen."""
         window = self._by_class.get(slo_class, self._all)
-        if len(window) < _FEWEST:
+        if window.size < _FEWEST:
             window = self._all
-        return max_tokens if len(window) < _FEWEST else min(max_tokens, window.quantile(percent))
+        return max_tokens if window.size < _FEWEST else min(max_tokens, window.quantile(percent))
 
 
 class _Window:
     """The last values, also in order of size."""
 
     def __init__(self) -> None:
+        self.size = 0
         self._values: deque[int] = deque()
         self._sorted: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._values)
+        self._quantiles: dict[int, int] = {}
+        """Those that were asked for since the last value came."""
 
     def add(self, value: int) -> None:
-        if len(self._values) == _WINDOW:
+        if self.size == _WINDOW:
             del self._sorted[bisect_left(self._sorted, self._values.popleft())]
+        else:
+            self.size += 1
         self._values.append(value)
         insort(self._sorted, value)
+        self._quantiles.clear()
 
     def quantile(self, percent: int) -> int:
-        return self._sorted[max(0, -(-percent * len(self._sorted) // 100) - 1)]
+        known = self._quantiles.get(percent)
+        if known is None:
+            known = self._quantiles[percent] = self._sorted[max(0, -(-percent * len(self._sorted) // 100) - 1)]
+        return known
