@@ -9,6 +9,7 @@ def check_limits(scheduler: Scheduler, plan: Plan) -> None:
     knobs, policies, pool = plan.knobs, plan.knobs.policies, scheduler.pool
     work = [(request, 1) for request in plan.decodes] + list(plan.prefills)
     assert plan.tokens == sum(tokens for _, tokens in work) <= knobs.token_budget
+    assert plan.load.context_tokens == sum(request.computed for request in plan.decodes)
     assert all(0 < tokens <= knobs.chunk_size for _, tokens in plan.prefills)
     assert all(request.computed + tokens <= len(request.blocks) * pool.block_size for request, tokens in work)
     if plan.admitted:

@@ -102,7 +102,7 @@ class KvMachine(RuleBasedStateMachine):
             self.waiting.insert(0, victim)
             if victim is request:
                 return
-        self.kv.grow(request)
+        self.kv.grow([request])
 
     def admit(self, growth: Growth) -> None:
         while self.waiting and len(self.running) < MOST_RUNNING:
@@ -131,7 +131,7 @@ class KvMachine(RuleBasedStateMachine):
         for work in self.compute():
             request, text = work.request, work.text
             request.computed = work.end
-            self.kv.book(request)
+            self.kv.book((request,))
             if request.pending:
                 continue
             text.token_ids.append(int(draw.random() < 0.1))

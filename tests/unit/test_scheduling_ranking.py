@@ -427,6 +427,41 @@ def test_the_least_served_tenant_is_found_whatever_is_charged_and_paid_back(step
         assert all(account.counter >= 0 for account in tenants.accounts.values())
 
 
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(("add", "cancel", "read", "reweigh", "run", "run")),
+            st.sampled_from("fg"),
+            st.integers(1, 40),
+        ),
+        max_size=80,
+    )
+)
+@settings(max_examples=100)
+def test_a_counter_is_the_same_whether_it_was_read_before_or_not(steps: list[tuple[str, str, int]]) -> None:
+    def policies(residency: int) -> Policies:
+        # All weights are whole numbers, so that no order of sums is rounded otherwise.
+        return Policies(tenancy=Tenancy(residency_weight=float(residency)))
+
+    often, once = (scheduler(policies(1), blocks=60, running=4, budget=8, chunk=5) for _ in range(2))
+    for number, (step, tenant, amount) in enumerate(steps):
+        for engine in (often, once):
+            here = [*engine.running, *engine.waiting]
+            if step == "add":
+                engine.add(str(number), amount, 1 + amount % 9, tenant=tenant)
+            elif step == "cancel" and here:
+                engine.cancel(here[amount % len(here)])
+            elif step == "run":
+                run_one(engine)
+            elif step == "reweigh":
+                update = {"generation": number + 2, "policies": policies(amount % 3)}
+                engine.accept(engine.accepted.model_copy(update=update))
+            elif engine is often:
+                assert all(account.counter >= 0 for account in engine.tenants.accounts.values())
+    read = [{name: account.counter for name, account in engine.tenants.accounts.items()} for engine in (often, once)]
+    assert read[0] == read[1]
+
+
 def test_tenants_that_left_are_forgotten() -> None:
     engine = scheduler(FAIR, running=4)
     for number in range(2000):

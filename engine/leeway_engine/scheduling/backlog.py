@@ -14,24 +14,44 @@ class Backlog:
 
     def __init__(self) -> None:
         """Nothing waits."""
-        self._most: dict[str, list[int]] = {}
+        self._classes: dict[str, _Class] = {}
 
     def add(self, request: Request) -> None:
         """Note a request that waits."""
-        insort(self._most.setdefault(request.slo_class, []), request.max_tokens)
+        self._classes.setdefault(request.slo_class, _Class()).add(request.max_tokens)
 
     def remove(self, request: Request) -> None:
         """Note that a request waits no more."""
-        most = self._most[request.slo_class]
-        del most[bisect_left(most, request.max_tokens)]
-        if not most:
-            del self._most[request.slo_class]
+        of_class = self._classes[request.slo_class]
+        of_class.remove(request.max_tokens)
+        if not of_class.most:
+            del self._classes[request.slo_class]
 
     def expected(self, lengths: OutputLengths) -> int:
         """Output tokens of all that wait, as outputs are known by now."""
         tokens = 0
-        for slo_class, most in self._most.items():
-            usual = lengths.expected(slo_class, most[-1])
-            shorter = bisect_left(most, usual)
-            tokens += sum(most[:shorter]) + usual * (len(most) - shorter)
+        for slo_class, of_class in self._classes.items():
+            tokens += of_class.sum_up_to(lengths.expected(slo_class, of_class.most[-1]))
         return tokens
+
+
+class _Class:
+    """Values in order, and their sum where each counts up to a limit."""
+
+    def __init__(self) -> None:
+        self.most: list[int] = []
+        self._limit = self._sum = 0
+
+    def add(self, value: int) -> None:
+        insort(self.most, value)
+        self._sum += min(value, self._limit)
+
+    def remove(self, value: int) -> None:
+        del self.most[bisect_left(self.most, value)]
+        self._sum -= min(value, self._limit)
+
+    def sum_up_to(self, limit: int) -> int:
+        if limit != self._limit:
+            shorter = bisect_left(self.most, limit)
+            self._limit, self._sum = limit, sum(self.most[:shorter]) + limit * (len(self.most) - shorter)
+        return self._sum

@@ -1,5 +1,6 @@
 """Which KV blocks each request holds, on the device and swapped out to the host."""
 
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 from leeway_core.policies import Growth
@@ -13,7 +14,7 @@ from leeway_engine.scheduling.request import Request
 class KvMemory:
     """Gives requests their blocks, finds computed prefixes again, and keeps free what was promised to running ones.
 
-    A call takes time for the blocks of one request at most; `grow`, and `book` of a decode, take constant time.
+    A call takes time for the blocks of one request at most; `grow`, and `book` of decodes, constant time for each.
     """
 
     def __init__(self, pool: BlockPool, lengths: OutputLengths, swap_blocks: int = 0) -> None:
@@ -69,18 +70,23 @@ class KvMemory:
         self._count(request)
         return moves
 
-    def grow(self, request: Request) -> None:
-        """Take one more block, a promised one if there are any left; one must be free."""
-        request.blocks += self.pool.take(1)
-        if len(request.blocks) <= request.reserved_blocks:
-            self.promised -= 1
+    def grow(self, requests: Collection[Request]) -> None:
+        """Take one more block for each, a promised one if it has any left; as many must be free."""
+        for request, block in zip(requests, self.pool.take(len(requests)), strict=True):
+            request.blocks.append(block)
+            if len(request.blocks) <= request.reserved_blocks:
+                self.promised -= 1
 
-    def book(self, request: Request) -> None:
-        """Publish the blocks that have become full of computed tokens."""
-        full = min(request.computed // self.pool.block_size, len(request.keys), len(request.blocks))
-        for place in range(request.published, full):
-            self.pool.publish(request.blocks[place], request.keys[place])
-        request.published = max(request.published, full)
+    def book(self, requests: Iterable[Request]) -> None:
+        """Publish the blocks of requests that have become full of computed tokens."""
+        pool = self.pool
+        for request in requests:
+            full = min(request.computed // pool.block_size, len(request.keys))
+            if full <= request.published:
+                continue
+            for place in range(request.published, full):
+                pool.publish(request.blocks[place], request.keys[place])
+            request.published = full
 
     def can_swap(self, request: Request) -> bool:
         """Whether host memory has room for what is computed of a request."""
@@ -112,11 +118,21 @@ class KvMemory:
 
         Where another holds a block of the same key, that one is kept and its own given back.
         """
-        request.published = 0  # a block stayed private while another had its key, which may be evicted by now
-        self.book(request)
-        found = self.pool.find(islice(request.keys, request.computed // self.pool.block_size))
-        self.pool.hold(found)
-        self._let_go(request)
+        full = request.computed // self.pool.block_size
+        self.book((request,))
+        found = self.pool.find(islice(request.keys, full))
+        if len(found) < full:
+            # A block stayed private while another had its key, which has been evicted since.
+            request.published = 0
+            self.book((request,))
+            found = self.pool.find(islice(request.keys, full))
+        self._unreserve(request)
+        if found == request.blocks[: len(found)]:
+            spare = request.blocks[len(found) :]
+        else:
+            self.pool.hold(found)
+            spare = request.blocks
+        self.pool.give_back(spare)
         request.blocks = found
         return bool(found)
 
@@ -152,6 +168,9 @@ class KvMemory:
         request.admissions += 1
 
     def _let_go(self, request: Request) -> None:
+        self._unreserve(request)
+        self.pool.give_back(request.blocks)
+
+    def _unreserve(self, request: Request) -> None:
         self.promised -= max(0, request.reserved_blocks - len(request.blocks))
         request.reserved_blocks = request.published = 0
-        self.pool.give_back(request.blocks)

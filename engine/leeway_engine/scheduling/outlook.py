@@ -31,15 +31,13 @@ class Outlook:
 
     def face(self, knobs: PodKnobs, load: Load) -> None:
         """Take the knobs and the decodes of the iteration at hand as those to come."""
+        slack = knobs.policies.slack
+        self.doubt = (slack.doubt_percent if slack else DEFAULT_DOUBT_PERCENT) / 100
+        """How far off a predicted time may be, as a share of it."""
         self._knobs = knobs
+        self._chunk_size = knobs.chunk_size
         self._load = load
         self._times: tuple[float, float] | None = None
-
-    @property
-    def doubt(self) -> float:
-        """How far off a predicted time may be, as a share of it."""
-        slack = self._knobs.policies.slack
-        return (slack.doubt_percent if slack else DEFAULT_DOUBT_PERCENT) / 100
 
     def output_left(self, request: Request) -> int:
         """Output tokens to be expected still; at least 1."""
@@ -47,21 +45,22 @@ class Outlook:
 
     def prefill_s(self, tokens: int) -> float:
         """Seconds to prefill so many tokens beside the present decodes, one chunk an iteration."""
-        return -(-tokens // self._knobs.chunk_size) * self._iteration_times()[0]
-
-    def decode_s(self, tokens: int) -> float:
-        """Seconds to generate so many tokens beside the present decodes."""
-        return tokens * self._iteration_times()[1]
+        return -(-tokens // self._chunk_size) * self._iteration_times()[0]
 
     def remaining_s(self, request: Request) -> float:
         """Seconds from its next chunk to its last token; the prefill gives the first one."""
-        return self.prefill_s(request.pending) + self.decode_s(self.output_left(request) - 1)
+        chunk_s, decode_s = self._times or self._iteration_times()
+        chunks = -(-request.pending // self._chunk_size)
+        return chunks * chunk_s + (self.output_left(request) - 1) * decode_s
 
     def reach(self, request: Request, now_s: float) -> Reach:
         """Whether its deadline is met even if all takes longer than predicted, or missed even if all takes less."""
         if request.deadline_s is None:
             return Reach.REACHABLE
-        left_s, remaining_s = request.deadline_s - now_s, self.remaining_s(request)
+        return self.reach_within(request.deadline_s - now_s, self.remaining_s(request))
+
+    def reach_within(self, left_s: float, remaining_s: float) -> Reach:
+        """Whether a deadline that is so far off is met by a request that is predicted to need so long."""
         if left_s >= remaining_s * (1 + self.doubt):
             return Reach.REACHABLE
         return Reach.DOUBTFUL if left_s >= remaining_s * (1 - self.doubt) else Reach.UNREACHABLE
@@ -77,7 +76,7 @@ class Outlook:
 
     def decodes_s(self, running: int) -> float:
         """Seconds of an iteration in which so many requests decode, with the present context."""
-        return self._predictor.predict(self._load._replace(decodes=running))
+        return self._predictor.predict(Load(running, self._load.context_tokens))
 
     def queue_s(self, waiting_tokens: int, running: int, iterations: int) -> float:
         """Predicted seconds until a request that joins the queue now gets its first chunk, beside so many running ones.
@@ -87,7 +86,7 @@ class Outlook:
         """
         decodes_s = self.decodes_s(running)
         per_iteration = max(1, self._knobs.token_budget - running)
-        load = self._load._replace(decodes=running).with_chunk(per_iteration, 0)
+        load = Load(running, self._load.context_tokens).with_chunk(per_iteration, 0)
         prefills = waiting_tokens / per_iteration
         return max(prefills, iterations) * decodes_s + prefills * (self._predictor.predict(load) - decodes_s)
 
@@ -96,5 +95,5 @@ class Outlook:
         if self._times is None:
             predict, load = self._predictor.predict, self._load
             one_more = load._replace(decodes=load.decodes + 1)
-            self._times = predict(load.with_chunk(self._knobs.chunk_size, 0)), predict(one_more)
+            self._times = predict(load.with_chunk(self._chunk_size, 0)), predict(one_more)
         return self._times

@@ -84,12 +84,19 @@ class Predictor:
 
     def _learn(self, row: list[float], target: float) -> None:
         """Take one equation, row · coefficients = target, into the sums and move the coefficients towards them."""
-        theta, targets = self._theta, self._targets
-        for place in _PLACES:
-            scale = row[place]
-            line = [_FORGETTING * p + scale * x for p, x in zip(self._products[place], row, strict=True)]
-            self._products[place] = line
-            targets[place] = _FORGETTING * targets[place] + scale * target
+        theta, targets, keep = self._theta, self._targets, _FORGETTING
+        u, v, w, x, y, z = row
+        for place, (scale, line) in enumerate(zip(row, self._products, strict=True)):
+            a, b, c, d, e, f = line
+            line[:] = (
+                keep * a + scale * u,
+                keep * b + scale * v,
+                keep * c + scale * w,
+                keep * d + scale * x,
+                keep * e + scale * y,
+                keep * f + scale * z,
+            )
+            targets[place] = keep * targets[place] + scale * target
         for _ in range(_SWEEPS):
             for place, line in enumerate(self._products):
                 own = line[place]

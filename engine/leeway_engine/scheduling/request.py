@@ -103,6 +103,8 @@ class Request:
     """Most known tokens that had been computed when it was preempted."""
     recomputed: int = 0
     """How many of the prefilled tokens had been computed before."""
+    charged: int = 0
+    """Generated tokens that its tenant was charged for."""
     unpaid: int = 0
     """Prompt tokens that its tenant was not charged for yet."""
     input_charge: float = 0.0

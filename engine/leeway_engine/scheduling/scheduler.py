@@ -3,13 +3,13 @@
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
 from math import inf
-from operator import attrgetter
 
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
 
 from leeway_engine.scheduling.admission import Admission, Answer, Arrival, Occupancy, Verdict
 from leeway_engine.scheduling.blocks import BlockPool
 from leeway_engine.scheduling.deadlines import Deadlines
+from leeway_engine.scheduling.decodes import Decodes
 from leeway_engine.scheduling.kv_memory import KvMemory
 from leeway_engine.scheduling.lengths import OutputLengths
 from leeway_engine.scheduling.load import Load
@@ -26,8 +26,6 @@ from leeway_engine.scheduling.swap_cost import SwapCost
 from leeway_engine.scheduling.tenants import Tenants
 from leeway_engine.scheduling.tool_waits import ToolWaits
 from leeway_engine.scheduling.wait_queue import WaitQueue, spare_earliest
-
-_ORDER, _LAST_SCHEDULED = attrgetter("order"), attrgetter("last_scheduled")
 
 
 class Scheduler:
@@ -59,6 +57,9 @@ class Scheduler:
         self._outlook = Outlook(self.predictor, self._lengths, knobs)
         self.kv = KvMemory(pool, self._lengths, swap_blocks)
         self.swap_cost = SwapCost(self.kv, self._outlook)
+        self._prefilling: dict[Request, None] = {}
+        """Those of the running that prefill, in order of admission; the others decode."""
+        self._decodes = Decodes(pool.block_size)
         self._queue = WaitQueue(ranking_of(knobs.policies, self._outlook, self.tenants))
         self._arrivals = 0
         self._expected_tokens = 0
@@ -161,9 +162,9 @@ class Scheduler:
             self.end_broken(request)
         if ahead is not None:
             for request in [request for request in ahead.admitted if request.state is State.PREFILLING]:
+                self._leave_running(request)
                 request.move_to(State.PREEMPTED)
                 self.kv.take_back(request)
-                self._leave_running(request)
                 self._queue_again(request)
             ahead.swapped_in.clear()
             self._some_ended = True
@@ -250,21 +251,15 @@ class Scheduler:
         after this plan's iteration has read them.
         """
         self.iterations += iterations - 1
-        decoding = State.DECODING
-        decodes = [request for request in plan.decodes if request.state is decoding]
-        ended = []
-        block_size = self.pool.block_size
-        for request in decodes:
-            request.computed += iterations
-            request.generated += iterations
-            if request.computed % block_size == 0:
-                self.kv.book(request)
-            if request.generated >= request.max_tokens:
-                ended.append(request)
-        self.tenants.served(decodes, iterations)
+        decodes = plan.decodes
+        if self._some_ended:
+            decodes = [request for request in decodes if request.state is State.DECODING]
+        full, ended = self._decodes.book(decodes, iterations)
+        self.kv.book(full)
         for request, tokens in plan.prefills:
             if request.state is State.PREFILLING:
                 self._book_chunk(request, tokens * iterations)
+        self.tenants.booked()
         for request in ended:
             self._finish(request, FinishReason.LENGTH)
 
@@ -329,32 +324,29 @@ class Scheduler:
 
     def _plan_decodes(self, plan: Plan) -> bool:
         """Plan the decodes and the blocks they grow by; returns whether there are so many that they take turns."""
-        decoding = State.DECODING  # looked up for each request it would take longer than the rest of the loop
-        decodes = [request for request in self.running.values() if request.state is decoding]
-        slots = self._decode_slots(len(decodes))
-        take_turns = len(decodes) > slots
+        here = self._decodes
+        slots = self._decode_slots(len(here.requests))
+        take_turns = len(here.requests) > slots
+        decodes = here.in_turn(slots, self.iterations) if take_turns else here.together(self.iterations)
+        growing = here.lacking_blocks()
         if take_turns:
-            decodes.sort(key=_ORDER)
-            decodes.sort(key=_LAST_SCHEDULED)
-            del decodes[slots:]
-        iteration, block_size = self.iterations, self.pool.block_size
-        for request in decodes:
-            request.last_scheduled = iteration
-            computed = request.computed
-            if (
-                not computed % block_size
-                and computed == len(request.blocks) * block_size
-                and request.state is State.DECODING
-            ):
-                self._grow(plan, request)
+            growing = [request for request in growing if request.last_scheduled == self.iterations]
+        if len(growing) <= self.pool.free:
+            self.kv.grow(growing)
+            plan.grown += growing
+        else:
+            for request in growing:
+                if request.state is State.DECODING:
+                    self._grow(plan, request)
         if plan.preempted or plan.rejected:
             decodes = [request for request in decodes if request.state is State.DECODING]
             plan.grown = [request for request in plan.grown if request.state is State.DECODING]
-            if not decodes and any(request.state is State.DECODING for request in self.running.values()):
+            if not decodes and here.requests:
                 # Those whose turn it was lost their blocks; the others take it.
                 return self._plan_decodes(plan)
+        context_tokens = sum([request.computed for request in decodes]) if take_turns else here.context_tokens
         plan.decodes = decodes
-        plan.load = Load(len(decodes), sum([request.computed for request in decodes]))
+        plan.load = Load(len(decodes), context_tokens)
         self._outlook.face(self.enforced, plan.load)
         return take_turns
 
@@ -364,12 +356,12 @@ class Scheduler:
         if protection is None:
             return budget
         slots = decode_slots(protection, budget)
-        if decodes <= slots or not self._prefills_wait(decodes):
+        if decodes <= slots or not self._prefills_wait():
             return budget
         return slots
 
-    def _prefills_wait(self, decodes: int) -> bool:
-        if decodes < len(self.running):
+    def _prefills_wait(self) -> bool:
+        if self._prefilling:
             return True
         first = self._queue.first(self.iterations, self._now_s)
         return first is not None and self._make_room(first)
@@ -388,7 +380,7 @@ class Scheduler:
                 self._preempt(plan, victim, remedy)
             if victim is request:
                 return
-        self.kv.grow(request)
+        self.kv.grow([request])
         plan.grown.append(request)
 
     def _victim(self) -> Request:
@@ -405,6 +397,7 @@ class Scheduler:
         return Remedy.SWAP if self.swap_cost.quicker(victim) else Remedy.RECOMPUTE
 
     def _preempt(self, plan: Plan, request: Request, remedy: Remedy) -> None:
+        self._leave_running(request)
         request.move_to(State.PREEMPTED)
         request.ran_iterations += self.iterations - request.admitted_iteration
         request.reached = request.known if request.generated else max(request.reached, request.computed)
@@ -414,7 +407,6 @@ class Scheduler:
             plan.swapped_out.append(request)
         else:
             self.kv.drop(request)
-        self._leave_running(request)
         self._queue_again(request)
 
     def _queue_again(self, request: Request) -> None:
@@ -423,14 +415,15 @@ class Scheduler:
 
     def _leave_running(self, request: Request) -> None:
         del self.running[request.request_id]
+        self._prefilling.pop(request, None)
+        self._decodes.discard(request)
         self.tenants.left_running(request)
 
     def _plan_started(self, plan: Plan, room: PrefillRoom) -> None:
-        if len(plan.decodes) == len(self.running):
+        if not self._prefilling:
             return
         planned = {chunk.request for chunk in plan.prefills}
-        prefilling = State.PREFILLING
-        started = [r for r in self.running.values() if r.state is prefilling and r not in planned]
+        started = [request for request in self._prefilling if request not in planned]
         protection = self.enforced.policies.protection
         if protection is not None and len(started) > 1:
             boosted = self.iterations - protection.boost_iterations
@@ -512,8 +505,7 @@ class Scheduler:
     def _retreat(self) -> Iterator[Request]:
         """Give the decodes in order of retreat, without those that have stood back in the plan at hand."""
         if self._retreating is None:
-            decodes = [other for other in self.running.values() if other.state is State.DECODING]
-            self._retreating = self._queue.in_order_of_retreat(decodes, self.iterations)
+            self._retreating = self._queue.in_order_of_retreat(self._decodes.requests, self.iterations)
         return (other for other in self._retreating if other.state is State.DECODING)
 
     def _plan_chunk(self, plan: Plan, room: PrefillRoom, request: Request, tokens: int) -> None:
@@ -558,6 +550,7 @@ class Scheduler:
         if request.admissions == 1 and (before := self.tool_waits.before(request)):
             self._end_tool_wait(before)
         self.running[request.request_id] = request
+        self._prefilling[request] = None
         plan.admitted.append(request)
 
     def _will_repeat(self, plan: Plan, room: PrefillRoom, *, blocked: bool) -> bool:
@@ -579,15 +572,17 @@ class Scheduler:
         request.recomputed += max(0, min(tokens, request.reached - request.computed))
         request.computed += tokens
         request.prefilled += tokens
-        self.kv.book(request)
+        self.kv.book((request,))
         if request.pending:
             return
         request.generated += 1
-        self.tenants.served((request,))
+        self.tenants.begin_decoding(request)
         if request.generated == request.max_tokens:
             self._finish(request, FinishReason.LENGTH)
         else:
             request.move_to(State.DECODING)
+            del self._prefilling[request]
+            self._decodes.add(request)
 
     def _end(self, request_id: str, reason: FinishReason) -> Request | None:
         request = self._find(request_id)
@@ -623,8 +618,7 @@ class Scheduler:
         """How full the pod is, as admission looks at it."""
         account = self.tenants.account(tenant)
         running, waiting = self.running.values(), len(self.waiting)
-        prefilling = State.PREFILLING
-        started = sum([request.pending for request in running if request.state is prefilling])
+        started = sum([request.pending for request in self._prefilling])
         self._slots.read(running, self.iterations)
         output = self._queue.backlog.expected(self._lengths) // waiting if waiting else 0
         place_in = self._slots.free_in(self._sequences(), waiting, output)

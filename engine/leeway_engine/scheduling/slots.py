@@ -1,6 +1,6 @@
 """When running sequences end and so make place for those that wait."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection
 from itertools import accumulate
 
@@ -30,9 +30,12 @@ class Slots:
         if changed * _REUSED_SHARE <= len(running) and self._left:
             return
         self._read_iteration = iteration
-        usual = {slo_class: self._lengths.expected(slo_class, _ANY) for slo_class in {r.slo_class for r in running}}
+        usual = _UsualOutput(self._lengths)
         left = [(m if (m := r.max_tokens) < (u := usual[r.slo_class]) else u) - r.generated for r in running]
-        self._left = sorted([max(1, tokens) for tokens in left])
+        left.sort()
+        over = bisect_left(left, 1)
+        left[:over] = [1] * over
+        self._left = left
         self._sums = list(accumulate(self._left, initial=0))
 
     def first_end(self) -> int:
@@ -61,3 +64,15 @@ class Slots:
         work = waiting * output
         filled = 1 + bisect_right(range(1, slots), work, key=lambda count: count * ends_in(count) - total(count))
         return max(ends_in(0), (work + total(filled)) // filled - output // 2)
+
+
+class _UsualOutput(dict[str, int]):
+    """The output that is usual, by SLO class, looked up when it is asked for first."""
+
+    def __init__(self, lengths: OutputLengths) -> None:
+        super().__init__()
+        self._lengths = lengths
+
+    def __missing__(self, slo_class: str) -> int:
+        usual = self[slo_class] = self._lengths.expected(slo_class, _ANY)
+        return usual

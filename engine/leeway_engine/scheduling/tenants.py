@@ -11,7 +11,7 @@ from itertools import count
 
 from leeway_core.policies import Tenancy
 
-from leeway_engine.scheduling.account import Account
+from leeway_engine.scheduling.account import Account, Bookings
 from leeway_engine.scheduling.request import Request
 
 _FEW_ACCOUNTS = 64
@@ -23,6 +23,7 @@ class Tenants:
     def __init__(self, tenancy: Tenancy) -> None:
         """Begin without tenants."""
         self.accounts: dict[str, Account] = {}
+        self._bookings = Bookings()
         self._tenancy = tenancy
         self._floor = 0.0
         """Counter of the least served tenant that waited last; it falls only by what that one is paid back."""
@@ -33,6 +34,8 @@ class Tenants:
 
     def reweigh(self, tenancy: Tenancy, requests: Iterable[Request]) -> None:
         """Charge by other weights from now on; what was charged stays."""
+        for account in self.accounts.values():
+            account.settle()
         self._tenancy = tenancy
         for request in requests:
             self._price(request)
@@ -43,7 +46,7 @@ class Tenants:
         if account is None:
             if len(self.accounts) >= self._many:
                 self._close_idle()
-            account = self.accounts[tenant] = Account(tenant)
+            account = self.accounts[tenant] = Account(tenant, self._bookings)
         return account
 
     def queued(self, request: Request) -> None:
@@ -79,20 +82,18 @@ class Tenants:
             if least.counter >= self._floor:
                 self._floor, self._floor_of = least.counter, least
 
+    def begin_decoding(self, request: Request) -> None:
+        """Charge a running request for each token that it generates from now on, its newest included."""
+        request.account.begin_decoding(request)
+
     def left_running(self, request: Request) -> None:
-        """Note that a request runs no more."""
+        """Note that a request runs no more; what was computed of it must still be in KV."""
+        request.account.end_decoding(request)
         request.account.running -= 1
 
-    def served(self, decodes: Iterable[Request], iterations: int = 1) -> None:
-        """Charge each request for one generated token in each of the iterations, the last of which has just ended."""
-        if not self._tenancy.residency_weight:
-            for request in decodes:
-                request.account.counter += request.token_charge * iterations
-            return
-        growth = iterations * (iterations - 1) / 2
-        for request in decodes:
-            resident = request.computed * iterations - growth
-            request.account.counter += request.token_charge * iterations + request.residency_charge * resident
+    def booked(self) -> None:
+        """Note that those that decode have generated tokens."""
+        self._bookings.count += 1
 
     def refund(self, request: Request) -> None:
         """Give back what was charged for prompt tokens of an ended request that were never in KV for it."""

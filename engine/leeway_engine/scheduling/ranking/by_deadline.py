@@ -47,9 +47,10 @@ class DeadlineRanking(Ranking):
 
     def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Rank a request within its tier, and look again when its deadline is to change that."""
-        tier = self._tiers[request] = self._tier(request, now_s)
+        remaining_s = self._outlook.remaining_s(request)
+        tier = self._tiers[request] = self._tier(request, remaining_s, now_s)
         self._rankings[tier].add(request, iteration, now_s)
-        self._look_again(request, tier, now_s)
+        self._look_again(request, tier, remaining_s, now_s)
 
     def discard(self, request: Request) -> None:
         """Let go of a request."""
@@ -63,9 +64,10 @@ class DeadlineRanking(Ranking):
             due_s, _, request = heappop(looks)
             if self._due_s.get(request) != due_s:
                 continue
-            tier = self._tier(request, now_s)
+            remaining_s = self._outlook.remaining_s(request)
+            tier = self._tier(request, remaining_s, now_s)
             if tier is self._tiers[request]:
-                self._look_again(request, tier, now_s)
+                self._look_again(request, tier, remaining_s, now_s)
             else:
                 self.discard(request)
                 self.add(request, iteration, now_s)
@@ -92,35 +94,36 @@ class DeadlineRanking(Ranking):
         """Give those that the ranking does, but for such as would go first by their deadlines."""
         tier = self._tiers[request]
         others = self._rankings[tier].outranked(request, retreating, now_s)
-        return (other for other in others if self._tier(other, now_s) >= tier)
+        if tier is Tier.PRESSING:
+            return others
+        return (other for other in others if self._tier(other, self._outlook.remaining_s(other), now_s) >= tier)
 
     def last(self, running: Collection[Request]) -> Request:
         """Return whom the ranking would miss least."""
         return self._rankings[Tier.ORDINARY].last(running)
 
-    def _tier(self, request: Request, now_s: float) -> Tier:
+    def _tier(self, request: Request, remaining_s: float, now_s: float) -> Tier:
         if request.downgraded:
             return Tier.BEST_EFFORT
         if request.deadline_s is None:
             return Tier.ORDINARY
-        if self._outlook.reach(request, now_s) is not Reach.REACHABLE:
+        left_s = request.deadline_s - now_s
+        if self._outlook.reach_within(left_s, remaining_s) is not Reach.REACHABLE:
             return Tier.BEST_EFFORT
-        slack_s = request.deadline_s - now_s - self._outlook.remaining_s(request)
-        return Tier.PRESSING if slack_s <= self._settings.pressing_s else Tier.ORDINARY
+        return Tier.PRESSING if left_s - remaining_s <= self._settings.pressing_s else Tier.ORDINARY
 
-    def _look_again(self, request: Request, tier: Tier, now_s: float) -> None:
-        due_s = self._next_look_s(request, tier, now_s)
+    def _look_again(self, request: Request, tier: Tier, remaining_s: float, now_s: float) -> None:
+        due_s = self._next_look_s(request, tier, remaining_s, now_s)
         if due_s is None:
             self._due_s.pop(request, None)
         else:
             self._due_s[request] = due_s = max(due_s, now_s + _LEAST_WAIT_S)
             heappush(self._looks, (due_s, next(self._serial), request))
 
-    def _next_look_s(self, request: Request, tier: Tier, now_s: float) -> float | None:
+    def _next_look_s(self, request: Request, tier: Tier, remaining_s: float, now_s: float) -> float | None:
         """Time at which the request is to be in another tier as things stand now; None if never."""
         if request.deadline_s is None or request.downgraded:
             return None
-        remaining_s = self._outlook.remaining_s(request)
         doubtful_s = request.deadline_s - remaining_s * (1 + self._outlook.doubt)
         if tier is Tier.ORDINARY:
             return min(doubtful_s, request.deadline_s - remaining_s - self._settings.pressing_s)

@@ -63,7 +63,7 @@ class EffectivePriorityRanking(Ranking):
         left_s, remaining_s = deadline_s - now_s, self._outlook.remaining_s(request)
         step_s = self._settings.urgency_horizon_s / _URGENCY_STEPS
         steps_left = max(0, ceil((left_s - remaining_s) / step_s))
-        reachable = self._outlook.reach(request, now_s) is Reach.REACHABLE
+        reachable = self._outlook.reach_within(left_s, remaining_s) is Reach.REACHABLE
         if steps_left > 0 or reachable:
             next_s = left_s - remaining_s - (min(steps_left, _URGENCY_STEPS + 1) - 1) * step_s
             if reachable:

@@ -2,12 +2,16 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import takewhile
+from math import inf
+from operator import attrgetter
 
 from leeway_core.policies import SkipJoin
 
 from leeway_engine.scheduling.ranking.ranking import Ranking, Retreat
 from leeway_engine.scheduling.ranking.request_heap import RequestHeap
 from leeway_engine.scheduling.request import Request
+
+_ORDER = attrgetter("order")
 
 
 class SkipJoinRanking(Ranking):
@@ -28,12 +32,18 @@ class SkipJoinRanking(Ranking):
         self._levels = [RequestHeap() for _ in range(settings.levels)]
         self._looked_at = -1
         """Iteration in which those that had waited too long rose last."""
+        self._rise_iteration: float = inf
+        """Iteration before which nobody of those that wait will have waited too long."""
 
     def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Join a level, or come back to the one that the service has led to; who has waited longest is first in it."""
         if request.level_since < 0:
             request.level_since = iteration - request.ran_iterations
-        self._levels[self._level(request)].put(request, request.level_since + request.ran_iterations)
+        since = request.level_since + request.ran_iterations
+        level = self._level(request)
+        self._levels[level].put(request, since)
+        if level:
+            self._rise_iteration = min(self._rise_iteration, since + self._settings.promotion_iterations)
 
     def discard(self, request: Request) -> None:
         """Let go of a request."""
@@ -44,7 +54,7 @@ class SkipJoinRanking(Ranking):
 
     def first(self, iteration: int, now_s: float) -> Request | None:
         """Return the first of the highest level that has any, after those who waited too long rose to the top."""
-        if iteration != self._looked_at:
+        if iteration >= self._rise_iteration and iteration != self._looked_at:
             self._looked_at = iteration
             self._raise_who_waited(iteration)
         for level in self._levels:
@@ -60,6 +70,8 @@ class SkipJoinRanking(Ranking):
                 waiting.level, waiting.level_progress, waiting.risen = 0, waiting.progress, True
                 waiting.level_since = iteration - waiting.ran_iterations
                 top.put(waiting, iteration)
+        longest = [level.key(first) for level in self._levels[1:] if (first := level.first())]
+        self._rise_iteration = min(longest, default=inf) + self._settings.promotion_iterations
 
     def reason(self, request: Request) -> str:
         """Return its level."""
@@ -72,16 +84,15 @@ class SkipJoinRanking(Ranking):
     def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
         """Return them by level, the latest arrival of the lowest first; at the top nobody stands back."""
         lowest, quantum = self._settings.levels - 1, self._settings.first_quantum_tokens
-        sunk = []
+        sunk: list[list[Request]] = [[] for _ in range(lowest + 1)]
         for request in running:
             level = request.level
-            # Most have not sunk since they were last looked at.
-            if not 0 <= level <= lowest or request.progress - request.level_progress >= quantum << level:
+            # Most have not sunk since they were last looked at. The sum is `progress`, which takes longer to call.
+            served = request.prefilled - request.recomputed + request.generated - request.level_progress
+            if not 0 <= level <= lowest or served >= quantum << level:
                 level = self._level(request)
-            if level:
-                sunk.append((level, request.order, request))
-        sunk.sort(reverse=True)
-        return [request for _, _, request in sunk]
+            sunk[level].append(request)
+        return [request for level in reversed(sunk[1:]) for request in sorted(level, key=_ORDER, reverse=True)]
 
     def outranked(self, request: Request, retreating: Retreat, now_s: float) -> Iterator[Request]:
         """Give those of lower levels."""
