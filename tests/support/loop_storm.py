@@ -14,6 +14,7 @@ import msgspec
 from cancel_tally import Tally
 from engine_storm import ALIVE, DOOMED_SHARE, GREEDY, OUTPUT, Questions, ZombieWatch, label
 from leaks import leaks
+from leeway_engine.garbage import Garbage
 from leeway_engine.messages import GenerationRequest, TokenEvent
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import Request
@@ -79,7 +80,7 @@ class LoopStorm:
     def run(self) -> Tally:
         """Cancel so many, let the others end, and look at what is left."""
         registers = Register.create(), Register.create()
-        loop = Loop(self._engine, LoopChannel(self._theirs), *registers)
+        loop = Loop(self._engine, LoopChannel(self._theirs), *registers, Garbage())
         thread = threading.Thread(target=loop.run)
         thread.start()
         try:

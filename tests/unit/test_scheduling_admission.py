@@ -1,7 +1,5 @@
 """What is turned away at the door, with which reason, and when it may come again."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +58,7 @@ def test_at_its_limit_a_request_is_still_accepted(limits: AdmissionLimits) -> No
 
 
 def test_an_idle_pod_takes_whatever_fits() -> None:
-    idle = replace(POD, expected_tokens=0, waiting_requests=0, tenant_requests=0, tenant_waiting_tokens=0, queue_s=0.0)
+    idle = POD._replace(expected_tokens=0, waiting_requests=0, tenant_requests=0, tenant_waiting_tokens=0, queue_s=0.0)
     strict = AdmissionLimits(
         tenant_requests=1,
         tenant_waiting_tokens=1,

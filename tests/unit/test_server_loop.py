@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
+from leeway_engine.garbage import Garbage
 from leeway_engine.messages import EngineStats, GenerationRequest, TokenEvent
 from leeway_engine.request_event import RequestEvent
 from leeway_engine.scheduling.request import FinishReason, RequestRejected
@@ -133,7 +134,7 @@ class ApiSide:
         self.accepted, self.enforced = Register.create(), Register.create()
         loop: Any = Loop
         self._thread = threading.Thread(
-            target=lambda: loop(engine, LoopChannel(theirs), self.accepted, self.enforced).run()
+            target=lambda: loop(engine, LoopChannel(theirs), self.accepted, self.enforced, Garbage()).run()
         )
         self._theirs = theirs
         self._thread.start()

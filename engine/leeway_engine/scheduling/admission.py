@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
+from typing import NamedTuple
 
 from leeway_core.policies import AdmissionLimits
 
@@ -30,8 +31,7 @@ class Verdict:
     """When to come again; None where that is of no use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A request at the door, in tokens."""
 
     uncached_tokens: int
@@ -41,8 +41,7 @@ class Arrival:
     expected_output: int
 
 
-@dataclass(frozen=True, slots=True)
-class Occupancy:
+class Occupancy(NamedTuple):
     """How full the pod is, with the tenant's part of it."""
 
     capacity_tokens: int

@@ -43,7 +43,7 @@ class BlockPool:
         if lacking > len(self._cached):
             raise AssertionError(f"{count} KV blocks asked for, {self.free} free")
         if lacking > 0:
-            taken = [*empty, *[self._evict() for _ in range(lacking)]]
+            taken = [*empty, *self._evict(lacking)]
             empty.clear()
         else:
             kept = -lacking
@@ -69,12 +69,14 @@ class BlockPool:
                 self._cached[block] = None
         blocks.clear()
 
-    def publish(self, block: int, key: bytes) -> None:
-        """Let others find a held block, full of computed tokens; where another has the key already it stays private."""
-        if self._keys[block] is None and key not in self._published:
-            self._keys[block] = key
-            self._published[key] = block
-            self._unproven.append(block)
+    def publish(self, blocks: list[int], keys: list[bytes]) -> None:
+        """Let others find held blocks, full of computed tokens; one whose key is taken already stays private."""
+        own, published = self._keys, self._published
+        for block, key in zip(blocks, keys, strict=True):
+            if own[block] is None and key not in published:
+                own[block] = key
+                published[key] = block
+                self._unproven.append(block)
 
     def prove(self) -> None:
         """Note that all blocks published so far hold what they are to hold."""
@@ -85,7 +87,7 @@ class BlockPool:
         for block in self._unproven:
             if self._keys[block] is None:
                 continue  # taken by another since
-            self._unpublish(block)
+            self._unpublish((block,))
             if block in self._cached:
                 del self._cached[block]
                 self._empty.append(block)
@@ -121,13 +123,16 @@ class BlockPool:
         """How many of these held blocks would be free without one of their holders."""
         return sum(self._holders[block] == 1 for block in blocks)
 
-    def _evict(self) -> int:
-        block, _ = self._cached.popitem(last=False)
-        self._unpublish(block)
-        return block
+    def _evict(self, count: int) -> list[int]:
+        take_oldest = self._cached.popitem
+        blocks = [take_oldest(last=False)[0] for _ in range(count)]
+        self._unpublish(blocks)
+        return blocks
 
-    def _unpublish(self, block: int) -> None:
-        key = self._keys[block]
-        assert key is not None, "only what was published can be taken back"
-        del self._published[key]
-        self._keys[block] = None
+    def _unpublish(self, blocks: Iterable[int]) -> None:
+        keys, published = self._keys, self._published
+        for block in blocks:
+            key = keys[block]
+            assert key is not None, "only what was published can be taken back"
+            del published[key]
+            keys[block] = None

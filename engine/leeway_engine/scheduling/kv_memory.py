@@ -59,7 +59,8 @@ class KvMemory:
         request.blocks = shared + self.pool.take(self.pool.blocks_for(request.known) - len(shared))
         found = len(shared) + (copied is not None)
         swapped_in = zip(request.swapped[found:], request.blocks[found:], strict=False)
-        moves = [Move(Way.IN, source, target) for source, target in swapped_in]
+        way = Way.IN
+        moves = [Move(way, source, target) for source, target in swapped_in]
         if copied is not None and copied != request.blocks[-1]:
             moves.append(Move(Way.COPY, copied, request.blocks[-1]))
         self.host.give_back(request.swapped)
@@ -84,8 +85,8 @@ class KvMemory:
             full = min(request.computed // pool.block_size, len(request.keys))
             if full <= request.published:
                 continue
-            for place in range(request.published, full):
-                pool.publish(request.blocks[place], request.keys[place])
+            new = slice(request.published, full)
+            pool.publish(request.blocks[new], request.keys[new])
             request.published = full
 
     def can_swap(self, request: Request) -> bool:
@@ -95,7 +96,8 @@ class KvMemory:
     def swap_out(self, request: Request) -> list[Move]:
         """Take the blocks from a running request whose moves are done; what is computed of it goes to the host."""
         request.swapped = self.host.take(self.pool.blocks_for(request.computed))
-        moves = [Move(Way.OUT, *pair) for pair in zip(request.blocks, request.swapped, strict=False)]
+        way = Way.OUT
+        moves = [Move(way, source, target) for source, target in zip(request.blocks, request.swapped, strict=False)]
         self._let_go(request)
         return moves
 

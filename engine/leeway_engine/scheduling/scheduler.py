@@ -2,6 +2,7 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
+from itertools import chain
 from math import inf
 
 from leeway_core.pod_knobs import Ceilings, KnobsReply, PodKnobs
@@ -491,11 +492,14 @@ class Scheduler:
         # Where more run than now may, places are to become fewer.
         if running > most:
             return []
+        outranked = self._queue.outranked(request, self._retreat, self._now_s)
+        if (first := next(outranked, None)) is None:
+            return []
         lacking = self.kv.lacking(request, growth, running)
         if running < most and lacking <= 0:
             return []
         victims: list[Request] = []
-        for victim in self._queue.outranked(request, self._retreat, self._now_s):
+        for victim in chain((first,), outranked):
             victims.append(victim)
             lacking -= self.kv.gained(victim, request, growth)
             if lacking <= 0:

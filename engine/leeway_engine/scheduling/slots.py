@@ -61,8 +61,14 @@ class Slots:
         if ends_in(slots - 1) - ends_in(0) <= output:
             rounds, place = divmod(waiting, slots)
             return ends_in(place) + rounds * output
+
+        def work_up_to(count: int) -> int:
+            return count * ends_in(count) - total(count)
+
         work = waiting * output
-        filled = 1 + bisect_right(range(1, slots), work, key=lambda count: count * ends_in(count) - total(count))
+        # A long queue fills all of them.
+        long = work_up_to(slots - 1) <= work
+        filled = slots if long else 1 + bisect_right(range(1, slots), work, key=work_up_to)
         return max(ends_in(0), (work + total(filled)) // filled - output // 2)
 
 

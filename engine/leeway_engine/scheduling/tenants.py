@@ -97,8 +97,10 @@ class Tenants:
 
     def refund(self, request: Request) -> None:
         """Give back what was charged for prompt tokens of an ended request that were never in KV for it."""
-        account = request.account
         refund = request.input_charge * request.unreached
+        if not refund:
+            return
+        account = request.account
         account.counter -= refund
         if account is self._floor_of:
             self._floor -= refund

@@ -77,9 +77,9 @@ class ToolWaits:
         It begins with the other's prompt and is longer. Of several, it has most in common with that one's answer,
         which a chat template may write in another way.
         """
-        if not self._until_s:
-            return None
         by_prompt = self._by_prompt
+        if by_prompt.keys().isdisjoint(request.keys):
+            return None
         same = [other for key in request.keys if key in by_prompt for other in by_prompt[key]]
         shorter = [other for other in same if other.prompt_tokens < request.prompt_tokens]
         return max(shorter, key=lambda other: _common(other.keys, request.keys), default=None)

@@ -1,7 +1,6 @@
 """The engine loop: the process that holds the model and does nothing but iterations."""
 
 import ctypes
-import gc
 import logging
 import signal
 import socket
@@ -12,6 +11,7 @@ import torch
 from leeway_core.pod_knobs import KnobsReply, PodKnobs
 
 from leeway_engine.engine import Engine, EngineOptions
+from leeway_engine.garbage import Garbage
 from leeway_engine.kernels.choice import begin_compiling
 from leeway_engine.messages import GenerationRequest, TokenEvent
 from leeway_engine.model.config import UnsupportedModelError
@@ -31,12 +31,15 @@ logger = logging.getLogger(__name__)
 class Loop:
     """Steps the engine while it has work, and between two steps takes requests, cancels and knobs."""
 
-    def __init__(self, engine: Engine, channel: LoopChannel, accepted: Register, enforced: Register) -> None:
+    def __init__(
+        self, engine: Engine, channel: LoopChannel, accepted: Register, enforced: Register, garbage: Garbage
+    ) -> None:
         """Serve the API process at the other end of the channel and the registers."""
         self._engine = engine
         self._channel = channel
         self._accepted = accepted
         self._enforced = enforced
+        self._garbage = garbage
         self._plans = 0
         self._enforced_generation = 0
         self._enforced_since = 0
@@ -55,6 +58,7 @@ class Loop:
 
     def _turn(self) -> None:
         told = self._listen()
+        self._garbage.collect_if_due()
         if self._engine.has_work:
             events = self._engine.step(self._count_plan)
             self._publish(self._plans)
@@ -154,11 +158,10 @@ def main() -> None:
     except UnsupportedModelError as error:
         raise SystemExit(f"cannot load {config.model}: {error}") from error
     warm_up(engine)
-    # The garbage collector need not go through the model and the libraries again: that would hold up iterations.
-    gc.collect()
-    gc.freeze()
     channel = LoopChannel(socket.socket(fileno=sock))
-    loop = Loop(engine, channel, Register(accepted), Register(enforced))
+    garbage = Garbage()
+    garbage.take_over()
+    loop = Loop(engine, channel, Register(accepted), Register(enforced), garbage)
     channel.send(Booted(context=engine.context, kv_tokens=config.kv_blocks * config.block_size))
     loop.run()
 
