@@ -60,10 +60,14 @@ class Account:
     def counter(self, weighted_tokens: float) -> None:
         self._charged = weighted_tokens
 
+    def charge(self, weighted_tokens: float) -> None:
+        """Charge for what is known at once, as a prompt."""
+        self._charged += weighted_tokens
+
     def settle(self) -> None:
         """Charge for all that was generated."""
         self._settled = self._bookings.count
-        self._charge(self._decoding)
+        self._charge_output(self._decoding)
 
     def begin_decoding(self, request: "Request") -> None:
         """Charge for what a request generates from now on, its newest token included."""
@@ -72,10 +76,10 @@ class Account:
     def end_decoding(self, request: "Request") -> None:
         """Charge for what a request has generated, and for nothing after."""
         if request in self._decoding:
-            self._charge((request,))
+            self._charge_output((request,))
             del self._decoding[request]
 
-    def _charge(self, requests: Iterable["Request"]) -> None:
+    def _charge_output(self, requests: Iterable["Request"]) -> None:
         """Charge the tokens that are not charged for yet; each was generated in an iteration, with one more in KV."""
         charged = self._charged
         for request in requests:

@@ -18,7 +18,10 @@ class Backlog:
 
     def add(self, request: Request) -> None:
         """Note a request that waits."""
-        self._classes.setdefault(request.slo_class, _Class()).add(request.max_tokens)
+        of_class = self._classes.get(request.slo_class)
+        if of_class is None:
+            of_class = self._classes[request.slo_class] = _Class()
+        of_class.add(request.max_tokens)
 
     def remove(self, request: Request) -> None:
         """Note that a request waits no more."""

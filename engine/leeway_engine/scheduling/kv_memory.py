@@ -73,10 +73,12 @@ class KvMemory:
 
     def grow(self, requests: Collection[Request]) -> None:
         """Take one more block for each, a promised one if it has any left; as many must be free."""
+        promised = 0
         for request, block in zip(requests, self.pool.take(len(requests)), strict=True):
-            request.blocks.append(block)
-            if len(request.blocks) <= request.reserved_blocks:
-                self.promised -= 1
+            blocks = request.blocks
+            blocks.append(block)
+            promised += len(blocks) <= request.reserved_blocks
+        self.promised -= promised
 
     def book(self, requests: Iterable[Request]) -> None:
         """Publish the blocks of requests that have become full of computed tokens."""

@@ -68,7 +68,7 @@ class Tenants:
         account = request.account
         if request.unpaid:
             request.input_charge = self._tenancy.input_weight / self._share(request)
-            account.counter += request.input_charge * request.unpaid
+            account.charge(request.input_charge * request.unpaid)
             request.unpaid = 0
         account.running += 1
         self.left_queue(request)
