@@ -32,8 +32,3 @@ class Garbage:
         gc.collect()
         self._collected_s = now_s
         return True
-
-    def leave_to_python(self) -> None:
-        """Undo `take_over`."""
-        gc.unfreeze()
-        gc.enable()

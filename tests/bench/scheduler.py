@@ -8,6 +8,7 @@ when other processes took a part of the cores. Options: --steps N, --seeds N.
 """
 
 import argparse
+import gc
 import json
 import random
 import sys
@@ -217,7 +218,8 @@ def measure(composition: Composition, steps: int, seed: int) -> tuple[float, flo
         taken_us.append((collecting_s + traffic.step()) * 1e6)
         running += len(traffic.scheduler.running) / steps
         waiting += len(traffic.scheduler.waiting) / steps
-    garbage.leave_to_python()
+    gc.unfreeze()
+    gc.enable()
     if running <= RUNNING * 0.9 or waiting <= WAITING * 0.9:
         raise TooFewError(f"only {running:.0f} run and {waiting:.0f} wait")
     return quantile(taken_us, 50), quantile(taken_us, 99)

@@ -403,6 +403,17 @@ def test_a_tenant_that_is_paid_back_has_its_turn_at_once() -> None:
     assert order_of_admission(engine)[0] == "f1"
 
 
+def act(engine: Scheduler, number: int, step: str, tenant: str, amount: int) -> None:
+    """Let a request come, end one of those that are here, or run an iteration; other steps do nothing."""
+    here = [*engine.running, *engine.waiting]
+    if step == "add":
+        engine.add(str(number), amount, 1 + amount % 9, tenant=tenant)
+    elif step == "cancel" and here:
+        engine.cancel(here[amount % len(here)])
+    elif step == "run":
+        run_one(engine)
+
+
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(("add", "cancel", "run")), st.sampled_from("fghi"), st.integers(1, 40)), max_size=80
@@ -413,13 +424,7 @@ def test_the_least_served_tenant_is_found_whatever_is_charged_and_paid_back(step
     engine = scheduler(FAIR, blocks=60, running=3, budget=8, chunk=5)
     tenants = engine.tenants
     for number, (step, tenant, amount) in enumerate(steps):
-        here = [*engine.running, *engine.waiting]
-        if step == "add":
-            engine.add(str(number), amount, 1 + amount % 9, tenant=tenant)
-        elif step == "cancel" and here:
-            engine.cancel(here[amount % len(here)])
-        elif step == "run":
-            run_one(engine)
+        act(engine, number, step, tenant, amount)
         waiting = [account for account in tenants.accounts.values() if account.queued]
         least = min((account.counter for account in waiting), default=None)
         found = tenants.least_served()
@@ -446,17 +451,11 @@ def test_a_counter_is_the_same_whether_it_was_read_before_or_not(steps: list[tup
     often, once = (scheduler(policies(1), blocks=60, running=4, budget=8, chunk=5) for _ in range(2))
     for number, (step, tenant, amount) in enumerate(steps):
         for engine in (often, once):
-            here = [*engine.running, *engine.waiting]
-            if step == "add":
-                engine.add(str(number), amount, 1 + amount % 9, tenant=tenant)
-            elif step == "cancel" and here:
-                engine.cancel(here[amount % len(here)])
-            elif step == "run":
-                run_one(engine)
-            elif step == "reweigh":
+            act(engine, number, step, tenant, amount)
+            if step == "reweigh":
                 update = {"generation": number + 2, "policies": policies(amount % 3)}
                 engine.accept(engine.accepted.model_copy(update=update))
-            elif engine is often:
+            elif step == "read" and engine is often:
                 assert all(account.counter >= 0 for account in engine.tenants.accounts.values())
     read = [{name: account.counter for name, account in engine.tenants.accounts.items()} for engine in (often, once)]
     assert read[0] == read[1]
