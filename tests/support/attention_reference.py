@@ -100,7 +100,8 @@ def compare_attention(
         seen = kept[slots].double()
         expected.append(naive_attention(queries, seen[:, 0], seen[:, 1], model.heads // model.kv_heads).flatten())
 
-    got = kernels.attention(spans).attend(1, heads.clone(), norms, cache)
+    got = heads.new_empty((len(heads), model.heads * model.head_dim))
+    kernels.attention(spans).attend(1, heads.clone(), norms, cache, got)
     torch.testing.assert_close(got.double(), torch.stack(expected), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
     torch.testing.assert_close(cache.layer(1), kept, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
     assert not cache.layer(0).any()

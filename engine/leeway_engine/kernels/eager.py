@@ -103,13 +103,13 @@ class EagerAttention:
         members = [np.flatnonzero(shape == value) for value in np.unique(shape)]
         self._groups = [_group(spans, some, config.heads // config.kv_heads, turns.cosines) for some in members]
 
-    def attend(self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache) -> Tensor:
+    def attend(
+        self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache, attended: Tensor
+    ) -> None:
         """Turn, keep, attend."""
         queries = self._turns.turn_and_keep(layer, heads, norms, cache)
-        attended = torch.empty_like(queries, memory_format=torch.contiguous_format)
         for group in self._groups:
             attended[group.tokens] = self._attend(layer, queries, group, cache)
-        return attended.flatten(1)
 
     def _attend(self, layer: int, queries: Tensor, group: _Group, cache: KvCache) -> Tensor:
         config = self._config
@@ -121,7 +121,7 @@ class EagerAttention:
         padded = padded.reshape(requests, config.kv_heads, length * shared, config.head_dim)
         attended = functional.scaled_dot_product_attention(padded, keys, values, attn_mask=group.mask)
         attended = attended.view(requests, config.kv_heads, length, shared, config.head_dim).transpose(1, 2)
-        return attended.reshape(requests * length, config.heads, config.head_dim)[group.outputs]
+        return attended.reshape(requests * length, config.heads * config.head_dim)[group.outputs]
 
 
 def _normalize(x: Tensor, norm: RmsNorm) -> Tensor:

@@ -85,7 +85,6 @@ class NativeAttention:
     def __init__(self, library: ctypes.CDLL, config: ModelConfig, cosines: Tensor, sines: Tensor, spans: Spans) -> None:
         """`cosines` and `sines` are the tables of all positions."""
         self._library = library
-        self._width = config.heads * config.head_dim
         first = np.append(0, np.cumsum(spans.count))
         # The structure holds addresses alone, so what they point at is kept here.
         self._pointed_at = (spans, cosines, sines, first)
@@ -105,9 +104,10 @@ class NativeAttention:
             scale=config.head_dim**-0.5,
         )
 
-    def attend(self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache) -> Tensor:
+    def attend(
+        self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache, attended: Tensor
+    ) -> None:
         """Turn, keep, attend."""
-        attended = heads.new_empty((len(heads), self._width))
         arguments = self._arguments
         arguments.heads = heads.data_ptr()
         arguments.attended = attended.data_ptr()
@@ -117,4 +117,3 @@ class NativeAttention:
             arguments.query_norm, arguments.key_norm = query.weight.data_ptr(), key.weight.data_ptr()
             arguments.epsilon = query.epsilon
         self._library.leeway_attend(arguments)
-        return attended

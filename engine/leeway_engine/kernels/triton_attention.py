@@ -99,12 +99,13 @@ class TritonAttention:
         self._turns = turns
         self._tiles = tiles
 
-    def attend(self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache) -> Tensor:
+    def attend(
+        self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache, attended: Tensor
+    ) -> None:
         """Turn, keep, attend."""
         config, tiles = self._config, self._tiles
         splits = tiles.splits
         queries = self._turns.turn_and_keep(layer, heads, norms, cache)
-        attended = heads.new_empty((len(heads), config.heads * config.head_dim))
         rows = len(heads) * config.heads
         shared = rows if splits > 1 else 0
         sums, tops, weights = (
@@ -130,7 +131,6 @@ class TritonAttention:
             _join[(rows,)](
                 sums, tops, weights, attended, head_dim=config.head_dim, padded_dim=padded_dim, splits=splits
             )
-        return attended
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # not typed in Triton

@@ -1,7 +1,10 @@
 """A decoder-only transformer: Llama, Qwen2 and Qwen3 differ by its configuration alone."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from leeway_engine.model.batch import Batch
 from leeway_engine.model.config import ModelConfig
@@ -9,6 +12,18 @@ from leeway_engine.model.kernels import Kernels
 from leeway_engine.model.kv_cache import KvCache
 from leeway_engine.model.norm import RmsNorm
 from leeway_engine.model.rope import rotary_tables
+from leeway_engine.model.row_counts import padded_rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What all layers of a forward pass share."""
+
+    batch: Batch
+    cache: KvCache
+    kernels: Kernels
+    attended: Tensor
+    """Takes what each attention gives, [rows, heads x head_dim]; rows of padding are zeros, as none writes them."""
 
 
 class Attention(nn.Module):
@@ -26,10 +41,12 @@ class Attention(nn.Module):
             self.key_norm = RmsNorm(config.head_dim, config.norm_epsilon)
         self.qk_norm = config.qk_norm
 
-    def forward(self, x: Tensor, batch: Batch, cache: KvCache) -> Tensor:
+    def forward(self, x: Tensor, shared: _Pass) -> Tensor:
         """Let each token see its request's tokens up to itself."""
         norms = (self.query_norm, self.key_norm) if self.qk_norm else None
-        return self.output(batch.attention.attend(self.layer, self.qkv(x), norms, cache))  # type: ignore[no-any-return]  # modules return Any
+        tokens, attended = len(shared.batch.token_ids), shared.attended
+        shared.batch.attention.attend(self.layer, self.qkv(x)[:tokens], norms, shared.cache, attended[:tokens])
+        return self.output(attended)  # type: ignore[no-any-return]  # modules return Any
 
 
 class FeedForward(nn.Module):
@@ -57,9 +74,10 @@ class Layer(nn.Module):
         self.feed_forward_norm = RmsNorm(config.hidden, config.norm_epsilon)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, x: Tensor, update: Tensor | None, batch: Batch, cache: KvCache, kernels: Kernels) -> Tensor:
+    def forward(self, x: Tensor, update: Tensor | None, shared: _Pass) -> Tensor:
         """Take the last update into the residual stream, in place, and return the next one."""
-        attended = self.attention(kernels.add_and_normalize(x, update, self.attention_norm), batch, cache)
+        kernels = shared.kernels
+        attended = self.attention(kernels.add_and_normalize(x, update, self.attention_norm), shared)
         normed = kernels.add_and_normalize(x, attended, self.feed_forward_norm)
         return self.feed_forward(normed, kernels)  # type: ignore[no-any-return]  # modules return Any
 
@@ -74,6 +92,8 @@ class Decoder(nn.Module):
         """Weights are to be loaded."""
         super().__init__()
         self.config = config
+        self.pads_rows = False
+        """Whether all products get one of few numbers of rows."""
         self.embedding = nn.Embedding(config.vocabulary, config.hidden)
         self.layers = nn.ModuleList(Layer(config, layer) for layer in range(config.layers))
         self.norm = RmsNorm(config.hidden, config.norm_epsilon)
@@ -87,10 +107,19 @@ class Decoder(nn.Module):
     @torch.inference_mode()
     def forward(self, batch: Batch, cache: KvCache, kernels: Kernels) -> Tensor:
         """Write the batch's keys and values and return the logits of its sampled tokens."""
-        x = self.embedding(batch.token_ids)
+        x = self.embedding(self._pad(batch.token_ids))
+        attended = x.new_zeros((len(x), self.config.heads * self.config.head_dim))
+        shared = _Pass(batch, cache, kernels, attended)
         update = None
         for layer in self.layers:
-            update = layer(x, update, batch, cache, kernels)
+            update = layer(x, update, shared)
         assert update is not None
-        last = x[batch.sampled]
-        return self.head(kernels.add_and_normalize(last, update[batch.sampled], self.norm))  # type: ignore[no-any-return]  # modules return Any
+        sampled = self._pad(batch.sampled)
+        logits = self.head(kernels.add_and_normalize(x[sampled], update[sampled], self.norm))
+        return logits[: len(batch.sampled)]  # type: ignore[no-any-return]  # modules return Any
+
+    def _pad(self, indices: Tensor) -> Tensor:
+        """Add zeros for rows that nobody reads."""
+        if not self.pads_rows:
+            return indices
+        return functional.pad(indices, (0, padded_rows(len(indices)) - len(indices)))

@@ -12,8 +12,10 @@ from leeway_engine.model.spans import Spans
 class Attention(Protocol):
     """Grouped-query attention of one iteration over the paged KV cache."""
 
-    def attend(self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache) -> Tensor:
-        """Let each token see its request's tokens up to itself; returns [tokens, heads x head_dim].
+    def attend(
+        self, layer: int, heads: Tensor, norms: tuple[RmsNorm, RmsNorm] | None, cache: KvCache, attended: Tensor
+    ) -> None:
+        """Let each token see its request's tokens up to itself, and write `attended`, [tokens, heads x head_dim].
 
         `heads` holds queries, keys and values, [tokens, (heads + 2 x kv_heads) x head_dim]. Queries and keys are
         normalized, if there are norms for them, and turned by their positions; keys and values are kept in the cache.

@@ -23,14 +23,17 @@ class KvCache:
         *,
         swap_blocks: int = 0,
     ) -> None:
-        """Zeros, so that padding never brings in a NaN; and room in host memory for blocks that are swapped out."""
+        """Zeros, so that padding never brings in a NaN; and room in host memory for blocks that are swapped out.
+
+        All of it is written once, so that a pod with too little memory fails when it starts and not under load.
+        """
         heads = (2, config.kv_heads, config.head_dim)
         self.block_size = block_size
         self.padding_block = blocks
         """A block more, which takes what padding writes."""
         self._slots = torch.zeros((config.layers, (blocks + 1) * block_size, *heads), dtype=dtype, device=device)
         self._blocks = self._slots.view(config.layers, blocks + 1, block_size, *heads)
-        self._swapped = torch.empty((config.layers, swap_blocks, block_size, *heads), dtype=dtype)
+        self._swapped = torch.zeros((config.layers, swap_blocks, block_size, *heads), dtype=dtype)
         self._gathered = torch.empty((0, block_size, *heads), dtype=dtype, device=device)
 
     def move(self, moves: Sequence[Move]) -> None:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from leeway_engine.model.row_counts import is_onednns
+
 
 class PackedLinear(nn.Module):
     """A linear layer that does not reorder its weights in each call, which few rows would not pay for."""
@@ -21,10 +23,7 @@ class PackedLinear(nn.Module):
 
 def can_pack(weight: Tensor) -> bool:
     """Whether the machine has packed kernels for the type; in float32 torch's own are as quick."""
-    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16:
-        return False
-    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # not typed in torch
-    return available and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.bfloat16 and is_onednns(weight)
 
 
 def pack(module: nn.Module) -> None:

@@ -15,6 +15,7 @@ from leeway_engine.model.config import ModelConfig, UnsupportedModelError, confi
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.gguf_file import GgufFile
 from leeway_engine.model.packed_linear import can_pack, pack
+from leeway_engine.model.row_counts import is_onednns
 
 Read = Callable[[str], Tensor]
 """Gives a tensor by the name that it has in Hugging Face's checkpoints."""
@@ -47,6 +48,7 @@ def load_decoder(path: Path, dtype: torch.dtype, device: str = "cpu") -> Decoder
     decoder.load_state_dict(weights, assign=True)
     del weights
     decoder = decoder.to(device=device, dtype=dtype).requires_grad_(False)
+    decoder.pads_rows = is_onednns(decoder.embedding.weight)
     if can_pack(decoder.embedding.weight):
         pack(decoder)
     return decoder
