@@ -1,9 +1,10 @@
 """Whether the engine's greedy tokens are those of transformers, however the work is cut into iterations.
 
 Cases combine prefix reuse (off, missed, hit), memory (ample, preempted, swapped), ranking and live changes (none, of
-sizes, of policies): all combinations, in which random models of each architecture and chunk sizes take turns so that
-all pairs occur. In float64 they must agree exactly. SmolLM2-135M in float32 must agree up to the first tie, which is a
-differing token where the reference's two best logits lie within 1e-3. Options: --every N, to run one case in N.
+sizes, of policies): all combinations, in which random models of each architecture, chunk sizes, and planning ahead or
+not, take turns so that all pairs occur. In float64 they must agree exactly. SmolLM2-135M in float32 must agree up to
+the first tie, which is a differing token where the reference's two best logits lie within 1e-3. Options: --every N, to
+run one case in N.
 """
 
 import argparse
@@ -121,11 +122,14 @@ class Case:
     chunk_size: int
     model: str = SMOLLM2
     alone: bool = False
+    ahead: bool = False
+    """Whether the next iteration is planned while one runs."""
 
     @property
     def name(self) -> str:
         mates = "alone" if self.alone else "with batch mates"
         parts = (f"prefix {self.prefix}", f"memory {self.memory}", self.ranking.kind, f"change of {self.change}", mates)
+        parts += ("planned ahead",) if self.ahead else ()
         return ", ".join((self.model, f"chunk size {self.chunk_size}", *parts))
 
     def setting(self, kv_blocks: int, scarce_kv_blocks: int) -> Setting:
@@ -141,6 +145,7 @@ class Case:
             prefix_reuse=self.prefix != "off",
             repeated=self.prefix == "hit",
             swap_blocks=blocks if self.memory == "swapped" else 0,
+            plan_ahead=self.ahead,
         )
 
 
@@ -153,7 +158,8 @@ def random_cases() -> Iterator[Case]:
     for number, (combination, turn) in enumerate(product(combinations(), range(MODELS_OF_COMBINATION))):
         chunk_size = CHUNK_SIZES[(number + number // len(MODELS)) % len(CHUNK_SIZES)]
         alone = turn == 0 and combination[1] == "ample"
-        yield Case(*combination, chunk_size, list(MODELS)[number % len(MODELS)], alone)
+        ahead = number // len(MODELS) % 2 == 1
+        yield Case(*combination, chunk_size, list(MODELS)[number % len(MODELS)], alone, ahead)
 
 
 def smollm2_cases() -> Iterator[Case]:
@@ -167,7 +173,7 @@ def smollm2_cases() -> Iterator[Case]:
 
 def check_pairs(cases: list[Case]) -> None:
     """Of any two things that vary, all pairs of values must be among the cases."""
-    names = ("prefix", "memory", "ranking", "change", "chunk_size", "model")
+    names = ("prefix", "memory", "ranking", "change", "chunk_size", "model", "ahead")
     for one, other in product(names, names):
         seen = {(str(getattr(case, one)), str(getattr(case, other))) for case in cases}
         expected = len({first for first, _ in seen}) * len({second for _, second in seen})

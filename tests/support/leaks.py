@@ -9,7 +9,7 @@ def scheduler_leaks(scheduler: Scheduler) -> int:
     pool, host = scheduler.pool, scheduler.kv.host
     blocks = pool.total - pool.free + host.total - host.free
     references = sum(pool._holders) + sum(host._holders) + abs(len(pool._published) - pool.cached)
-    bookings = abs(scheduler.kv.promised) + abs(scheduler.waiting_tokens) + abs(scheduler._expected_tokens)
+    bookings = abs(scheduler.kv.promised) + abs(scheduler.waiting_tokens)
     accounts = sum(abs(a.queued) + abs(a.running) + abs(a.waiting_tokens) for a in scheduler.tenants.accounts.values())
     return blocks + references + bookings + accounts
 

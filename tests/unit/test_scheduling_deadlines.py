@@ -111,6 +111,23 @@ def test_the_first_in_the_queue_is_given_up_when_growing_predictions_put_it_out_
     assert now_s < 58.4, "by the first predictions it was in reach until 59 s"
 
 
+@pytest.mark.parametrize("known", ["at its arrival", "since", "too little"])
+def test_a_deadline_counts_what_of_the_prompt_is_in_kv(known: str) -> None:
+    engine = scheduler(Policies(slack=Slack(unreachable="reject", doubt_percent=0)))
+    keys = [bytes([number]) for number in range(10)]
+
+    if known == "at its arrival":
+        engine.add("same begin", 161, 1, arrival_s=10.0, keys=list(keys))
+        while engine.running or engine.waiting:
+            run_one(engine, 10.0)
+    # Of 165 tokens 17 chunks and 2 decodes, so 1.9 s; where 160 are found 0.3 s.
+    step = engine.add("next step", 165, 3, arrival_s=10.0, deadline_s=11.0, keys=list(keys))
+    if known != "at its arrival":
+        engine.pool.publish(taken := engine.pool.take(10 if known == "since" else 4), keys[: len(taken)])
+    plan = run_one(engine, 10.0)
+    assert (plan.rejected, plan.admitted) == (([step], []) if known == "too little" else ([], [step]))
+
+
 def test_what_has_begun_is_never_given_up() -> None:
     engine = scheduler(Policies(slack=Slack(unreachable="reject")))
     begun = engine.add("begun", 80, 30, arrival_s=10.0, deadline_s=14.8)

@@ -285,7 +285,42 @@ def test_admission_counts_only_what_is_not_found() -> None:
     add(engine, "waiting", range(60, 70))
     with pytest.raises(RequestRejected):
         add(engine, "unknown", range(100, 140))
-    assert add(engine, "known", [*prompt[:36], 7]).state is State.WAITING
+    known = add(engine, "known", [*prompt[:36], 7])
+    # Those of 9 blocks are found, so 10 + 1 tokens wait and one more may.
+    assert (known.state, engine.waiting_tokens) == (State.WAITING, 11)
+    add(engine, "short", [200])
+    with pytest.raises(RequestRejected):
+        add(engine, "shorter", [201])
+
+
+def test_kv_headroom_counts_a_prefix_that_many_share_once() -> None:
+    limits = AdmissionLimits(kv_percent=100)
+    engine = scheduler(blocks=32, policies=Policies(admission=limits))
+    prompt = list(range(40))
+    for number in range(5):
+        add(engine, str(number), [*prompt, 100 + number], output=9)
+        step(engine)
+    # Of 128 tokens they hold ten shared blocks and at least one more each; one by one, three would have been too many.
+    assert (len(engine.running), engine.pool.shared) == (5, 10)
+    with pytest.raises(RequestRejected) as rejection:
+        add(engine, "long", range(300, 340))
+    assert rejection.value.code == "kv_headroom"
+
+
+def test_blocks_that_many_hold_are_counted_as_such() -> None:
+    engine = scheduler()
+    prompt = list(range(40))
+    requests = [add(engine, str(number), [*prompt, 100 + number], output=9) for number in range(2)]
+    step(engine)
+    requests.append(add(engine, "late", [*prompt, 200], output=9))
+    step(engine)
+    # The two first came together, so each computed the prompt; the third holds the ten blocks that were published.
+    assert engine.pool.shared == 10
+    assert [engine.kv.own_blocks(request) for request in requests] == [1, 11, 1]
+    assert [engine.kv.to_recompute(request) for request in requests] == [2, 41, 1]
+    engine.cancel("late")
+    assert engine.pool.shared == 0
+    assert [engine.kv.own_blocks(request) for request in requests[:2]] == [11, 11]
 
 
 def test_a_block_given_back_twice_or_taken_beyond_what_is_free_is_a_bug() -> None:

@@ -130,7 +130,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             )
             request = self.scheduler.add(name, prompt, 2, arrival_s=self.now_s, tool_wait_s=tool_wait_s, keys=keys)
             self.requests.append(request)
-            assert before is None or self.scheduler.kv.found_tokens(keys) >= len(before.blocks) * BLOCK_SIZE
+            assert before is None or len(self.scheduler.pool.find(keys)) >= len(before.blocks)
         return name
 
     @rule(name=names)
@@ -244,7 +244,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Every request ends, and within a bounded number of iterations."""
         if self.plan is not None:
             self.scheduler.complete(self.plan)
-        assert self.scheduler.waiting_tokens == sum(request.pending for request in self.scheduler.waiting.values())
+        assert self.scheduler.waiting_tokens == sum(request.to_compute for request in self.scheduler.waiting.values())
         work = sum(request.prompt_tokens + request.max_tokens for request in self.requests)
         for _ in range(work * (len(self.requests) + 1) + 1):
             if not self.scheduler.running and not self.scheduler.waiting:
@@ -350,7 +350,7 @@ class PolicyMachine(RuleBasedStateMachine):
     def no_request_is_lost(self) -> None:
         here = [*self.scheduler.running.values(), *self.scheduler.waiting.values(), *self.scheduler.tool_waits]
         assert {id(r) for r in here} == {id(r) for r in self.requests if r.state is not State.FINISHED}
-        assert self.scheduler.waiting_tokens == sum(request.pending for request in self.scheduler.waiting.values())
+        assert self.scheduler.waiting_tokens == sum(request.to_compute for request in self.scheduler.waiting.values())
 
     @invariant()
     def tenants_are_counted(self) -> None:
@@ -358,7 +358,7 @@ class PolicyMachine(RuleBasedStateMachine):
             waiting = [r for r in self.scheduler.waiting.values() if r.account is account]
             running = [r for r in self.scheduler.running.values() if r.account is account]
             assert (account.queued, account.running) == (len(waiting), len(running))
-            assert account.waiting_tokens == sum(request.pending for request in waiting)
+            assert account.waiting_tokens == sum(request.to_compute for request in waiting)
 
     def teardown(self) -> None:
         """Every request ends, whatever is switched on last."""

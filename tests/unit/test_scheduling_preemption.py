@@ -35,9 +35,10 @@ def choice(swap_blocks: int = 0, move_s: float = 0.0, unreachable: str = "reject
     knobs = PodKnobs(generation=1, token_budget=CHUNK, chunk_size=CHUNK, running_sequences=8, policies=policies)
     tenants = Tenants(Tenancy())
     outlook = Outlook(predictor, OutputLengths(), knobs)
-    swap = SwapCost(KvMemory(BlockPool(100, 16), OutputLengths(), swap_blocks), outlook)
+    kv = KvMemory(BlockPool(100, 16), OutputLengths(), swap_blocks)
+    swap = SwapCost(kv, outlook)
     swap.observe(10, 10 * move_s)
-    return VictimChoice(Victim(), outlook, tenants, swap), tenants
+    return VictimChoice(Victim(), outlook, tenants, kv, swap), tenants
 
 
 def running(**counts: Any) -> Request:
@@ -69,6 +70,27 @@ def test_the_score_prefers_who_frees_more() -> None:
     small, large = running(), running()
     small.blocks = [1]
     assert list(victims.candidates([small, large], 0.0)) == [large, small]
+
+
+def test_who_frees_only_what_others_hold_too_is_no_good_victim() -> None:
+    """Of three with one prefix and one of its own, the three free a block each and the other all of its own."""
+    knobs = PodKnobs(generation=1, token_budget=CHUNK, chunk_size=CHUNK, running_sequences=8)
+    engine = Scheduler(
+        BlockPool(24, 4),
+        knobs.model_copy(update={"policies": Policies(victim=Victim())}),
+        Ceilings(token_budget=CHUNK, chunk_size=CHUNK, running_sequences=8),
+    )
+    shared = [bytes([number]) for number in range(10)]
+    for number in range(3):
+        engine.add(f"alike {number}", 43, 40, keys=[*shared, b"own"][:10])
+        engine.complete(engine.plan())
+    engine.add("alone", 20, 40)
+    preempted: list[Request] = []
+    while not preempted:
+        plan = engine.plan()
+        engine.complete(plan)
+        preempted = plan.preempted
+    assert [request.request_id for request in preempted] == ["alone"]
 
 
 def test_the_score_prefers_the_tenant_that_was_served_most() -> None:

@@ -21,6 +21,8 @@ class BlockPool:
         self._empty = list(range(total - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
         self._unproven: list[int] = []
+        self.shared = 0
+        """How many blocks have more than one holder."""
 
     @property
     def free(self) -> int:
@@ -60,6 +62,7 @@ class BlockPool:
         for block in reversed(blocks):
             left = holders[block] = holders[block] - 1
             if left > 0:
+                self.shared -= left == 1
                 continue
             if left < 0:
                 raise AssertionError(f"KV block {block} was given back more often than taken")
@@ -109,6 +112,7 @@ class BlockPool:
             if self._holders[block] == 0:
                 del self._cached[block]
             self._holders[block] += 1
+            self.shared += self._holders[block] == 2
 
     def touch(self, block: int) -> None:
         """Count a published block as used just now."""

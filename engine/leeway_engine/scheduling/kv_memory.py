@@ -29,9 +29,18 @@ class KvMemory:
         """How many of them were found computed."""
         self._lengths = lengths
 
-    def found_tokens(self, keys: list[bytes]) -> int:
-        """How many tokens of blocks with these keys are in KV now."""
-        return len(self.pool.find(keys)) * self.pool.block_size
+    def found_tokens(self, keys: list[bytes], prompt_tokens: int) -> int:
+        """How many tokens of a prompt with these keys are in KV now, and need not be computed: all but one at most."""
+        return min(len(self.pool.find(keys)) * self.pool.block_size, prompt_tokens - 1)
+
+    def own_blocks(self, request: Request) -> int:
+        """How many of its blocks nobody else holds, so that they are free once it gives them back."""
+        return self.pool.held_once(request.blocks) if self.pool.shared else len(request.blocks)
+
+    def to_recompute(self, request: Request) -> int:
+        """Computed tokens that are lost with its blocks; those in blocks that others hold too are found again."""
+        shared = len(request.blocks) - self.own_blocks(request)
+        return max(0, request.computed - shared * self.pool.block_size)
 
     def lacking(self, request: Request, growth: Growth, running: int) -> int:
         """How many blocks must become free until it fits beside so many running ones; 0 or less if it does."""
@@ -64,6 +73,7 @@ class KvMemory:
         if copied is not None and copied != request.blocks[-1]:
             moves.append(Move(Way.COPY, copied, request.blocks[-1]))
         self.host.give_back(request.swapped)
+        request.found = 0
         request.computed = min(request.known - 1, max(found * self.pool.block_size, request.computed))
         request.published = len(shared)
         request.reserved_blocks = self._need(request, growth)

@@ -50,7 +50,7 @@ class Outlook:
     def remaining_s(self, request: Request) -> float:
         """Seconds from its next chunk to its last token; the prefill gives the first one."""
         chunk_s, decode_s = self._times or self._iteration_times()
-        chunks = -(-request.pending // self._chunk_size)
+        chunks = -(-request.to_compute // self._chunk_size)
         return chunks * chunk_s + (self.output_left(request) - 1) * decode_s
 
     def reach(self, request: Request, now_s: float) -> Reach:

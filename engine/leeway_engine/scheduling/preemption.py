@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 from leeway_core.policies import Victim
 
 from leeway_engine.scheduling.account import Account
+from leeway_engine.scheduling.kv_memory import KvMemory
 from leeway_engine.scheduling.outlook import Outlook, Reach
 from leeway_engine.scheduling.request import Request
 from leeway_engine.scheduling.swap_cost import SwapCost
@@ -24,9 +25,10 @@ class Remedy(Enum):
 class VictimChoice:
     """Scores running requests: freed KV - cost to come back - lost deadline + its tenant's debt - nearly finished."""
 
-    def __init__(self, settings: Victim, outlook: Outlook, tenants: Tenants, swap: SwapCost) -> None:
-        """Judge by these weights, predictions, debts and costs."""
+    def __init__(self, settings: Victim, outlook: Outlook, tenants: Tenants, kv: KvMemory, swap: SwapCost) -> None:
+        """Judge by these weights, predictions, debts, holders and costs."""
         self._settings = settings
+        self._kv = kv
         self._outlook = outlook
         self._tenants = tenants
         self.swap = swap
@@ -64,16 +66,17 @@ class VictimChoice:
     def _points(self, request: Request, least: Account | None) -> float:
         """Points without the deadline; `least` is the account of the least served tenant that waits."""
         settings = self._settings
-        come_back = settings.recompute_points * request.computed
+        come_back = settings.recompute_points * self._kv.to_recompute(request)
         if self.swap.fits(request):
             come_back = min(come_back, settings.swap_points * request.computed)
         debt = max(0.0, request.account.counter - least.counter) if least else 0.0
         nearly = request.generated / (request.generated + self._outlook.output_left(request))
-        gained = settings.block_points * len(request.blocks) + settings.debt_points * debt
+        gained = settings.block_points * self._kv.own_blocks(request) + settings.debt_points * debt
         return gained - come_back - settings.nearly_points * nearly
 
     def _loses_deadline(self, request: Request, now_s: float) -> bool:
         """Whether a deadline that is not out of reach now would be, after computing again."""
         if request.deadline_s is None or self._outlook.reach(request, now_s) is Reach.UNREACHABLE:
             return False
-        return self._outlook.reach(request, now_s + self._outlook.prefill_s(request.computed)) is Reach.UNREACHABLE
+        again_s = now_s + self._outlook.prefill_s(self._kv.to_recompute(request))
+        return self._outlook.reach(request, again_s) is Reach.UNREACHABLE

@@ -109,8 +109,8 @@ class Request:
     """Prompt tokens that its tenant was not charged for yet."""
     input_charge: float = 0.0
     """What its tenant was charged for each prompt token."""
-    expected_tokens: int = 0
-    """Prompt and output as they were expected at its arrival."""
+    found: int = 0
+    """Prompt tokens that were in KV when it was last looked; 0 once it was admitted, as they count as computed then."""
     reserved_blocks: int = 0
     """Blocks it may come to hold without asking again, those it holds included."""
     blocks: list[int] = field(default_factory=list)
@@ -152,6 +152,11 @@ class Request:
     def pending(self) -> int:
         """Known tokens that are not in KV yet: 1 in decoding, the rest of the prefill before it."""
         return self.prompt_tokens + self.generated - self.computed
+
+    @property
+    def to_compute(self) -> int:
+        """Known tokens that are neither in KV for it nor were found there."""
+        return self.prompt_tokens + self.generated - self.computed - self.found
 
     @property
     def unreached(self) -> int:

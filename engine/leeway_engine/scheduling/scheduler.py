@@ -63,7 +63,6 @@ class Scheduler:
         self._decodes = Decodes(pool.block_size)
         self._queue = WaitQueue(ranking_of(knobs.policies, self._outlook, self.tenants))
         self._arrivals = 0
-        self._expected_tokens = 0
         self._now_s = 0.0
         self._candidates: Iterator[Request] | None = None
         """The victims of the plan at hand, once one was needed."""
@@ -80,7 +79,7 @@ class Scheduler:
 
     @property
     def waiting_tokens(self) -> int:
-        """Tokens to prefill of the waiting requests."""
+        """Tokens to compute of the waiting requests, less what was found in KV."""
         return self._queue.tokens
 
     def add(
@@ -108,7 +107,8 @@ class Scheduler:
             raise RequestRejected("duplicate_id", f"a request {request_id} is already here")
         expected = self._lengths.expected(slo_class, max_tokens)
         keys = keys or []
-        arrival = Arrival(prompt_tokens - self.kv.found_tokens(keys), prompt_tokens, max_tokens, expected)
+        found = self.kv.found_tokens(keys, prompt_tokens)
+        arrival = Arrival(prompt_tokens - found, prompt_tokens, max_tokens, expected)
         _raise_unless_accepted(self._admission.fits(arrival, self.pool.total * self.pool.block_size))
         if self._admission.limited:
             _raise_unless_accepted(self._admission.judge(arrival, self._occupancy(tenant)))
@@ -127,11 +127,10 @@ class Scheduler:
             tool_wait_s=tool_wait_s,
             expires_s=inf if expires_s is None else expires_s,
             unpaid=prompt_tokens,
-            expected_tokens=prompt_tokens + expected,
+            found=found,
             keys=keys,
             traced=traced,
         )
-        self._expected_tokens += request.expected_tokens
         self._now_s = max(self._now_s, arrival_s)
         self.tenants.queued(request)
         self._queue.add(request, self.iterations, self._now_s)
@@ -303,7 +302,9 @@ class Scheduler:
         if policies.slack is not None:
             for request in self.waiting.values():
                 self._deadlines.watch(request)
-        self._victims = None if victim is None else VictimChoice(victim, self._outlook, self.tenants, self.swap_cost)
+        self._victims = (
+            None if victim is None else VictimChoice(victim, self._outlook, self.tenants, self.kv, self.swap_cost)
+        )
 
     def _give_up_deadlines(self, plan: Plan) -> None:
         for request in self._deadlines.unreachable(self._now_s):
@@ -311,6 +312,8 @@ class Scheduler:
 
     def _give_up(self, plan: Plan, request: Request) -> bool:
         """Reject or downgrade one whose deadline is out of reach, as its class says; returns whether it did."""
+        if self._is_in_reach_after_all(request):
+            return False
         match self._outlook.when_late(request):
             case "reject":
                 self._finish(request, FinishReason.REJECTED)
@@ -321,6 +324,19 @@ class Scheduler:
                 self._queue.add(request, self.iterations, self._now_s)
             case _:
                 return False
+        return True
+
+    def _is_in_reach_after_all(self, request: Request) -> bool:
+        """Look again how much of its prompt is in KV, as others may have computed it since; if that helps, watch it on."""
+        found = self.kv.found_tokens(request.keys, request.prompt_tokens)
+        if found <= request.found:
+            return False
+        self._queue.remove(request)
+        request.found = found
+        self._queue.add(request, self.iterations, self._now_s)
+        if self._outlook.reach(request, self._now_s) is Reach.UNREACHABLE:
+            return False
+        self._deadlines.watch(request)
         return True
 
     def _plan_decodes(self, plan: Plan) -> bool:
@@ -614,7 +630,6 @@ class Scheduler:
             request.move_to(State.FINISHED)
         self._some_ended = True
         request.finish_reason = reason
-        self._expected_tokens -= request.expected_tokens
         if whole:
             self._lengths.observe(request.slo_class, request.generated)
 
@@ -624,8 +639,9 @@ class Scheduler:
         running, waiting = self.running.values(), len(self.waiting)
         started = sum([request.pending for request in self._prefilling])
         self._slots.read(running, self.iterations)
-        output = self._queue.backlog.expected(self._lengths) // waiting if waiting else 0
-        place_in = self._slots.free_in(self._sequences(), waiting, output)
+        output = self._queue.backlog.expected(self._lengths)
+        place_in = self._slots.free_in(self._sequences(), waiting, output // waiting if waiting else 0)
+        to_come = self._queue.tokens + output
         queue_s = self._outlook.queue_s(self._queue.tokens + started, len(running), place_in)
         decodes_s = self._outlook.decodes_s(len(running))
         tenant_end_s = queue_s
@@ -634,7 +650,7 @@ class Scheduler:
             tenant_end_s = decodes_s * min(own) if own else queue_s
         return Occupancy(
             capacity_tokens=self.pool.total * self.pool.block_size,
-            expected_tokens=self._expected_tokens,
+            expected_tokens=max(0, self._used()) * self.pool.block_size + self._slots.output_left() + to_come,
             waiting_requests=waiting,
             tenant_requests=account.queued + account.running,
             tenant_waiting_tokens=account.waiting_tokens,
@@ -646,9 +662,13 @@ class Scheduler:
     def _sequences(self) -> int:
         """How many sequences can run at a time, with as much KV for each as those that run have now."""
         running = len(self.running)
-        used = self.pool.total - self.pool.free + self.kv.promised - self.tool_waits.blocks
+        used = self._used() + self.kv.promised
         most = self.enforced.running_sequences
         return min(most, self.pool.total * running // used) if used > 0 < running else most
+
+    def _used(self) -> int:
+        """KV blocks that are held for good."""
+        return self.pool.total - self.pool.free - self.tool_waits.blocks
 
 
 def _raise_unless_accepted(verdict: Verdict) -> None:

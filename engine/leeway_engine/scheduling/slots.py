@@ -42,6 +42,10 @@ class Slots:
         """Iterations until the first of them ends; 0 if none runs."""
         return self._left[0] if self._left else 0
 
+    def output_left(self) -> int:
+        """Output tokens that all of them together will still generate."""
+        return self._sums[-1]
+
     def free_in(self, slots: int, waiting: int, output: int) -> int:
         """Iterations until one of so many slots is free for a request that comes after so many waiting ones.
 

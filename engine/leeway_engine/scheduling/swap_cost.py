@@ -30,4 +30,6 @@ class SwapCost:
     def quicker(self, request: Request) -> bool:
         """Whether the request had better be swapped out than computed again."""
         blocks = self._kv.pool.blocks_for(request.computed)
-        return self.fits(request) and 2 * blocks * self._move_s <= self._outlook.prefill_s(request.computed)
+        if not self.fits(request):
+            return False
+        return 2 * blocks * self._move_s <= self._outlook.prefill_s(self._kv.to_recompute(request))

@@ -17,7 +17,7 @@ class WaitQueue:
         self.requests: OrderedDict[str, Request] = OrderedDict()
         """By id; those preempted stand in front."""
         self.tokens = 0
-        """Tokens to prefill of all of them."""
+        """Tokens to compute of all of them."""
         self.backlog = Backlog()
         self.overdue_iterations: int | None = None
         self._ranking = ranking
@@ -42,9 +42,9 @@ class WaitQueue:
     def add(self, request: Request, iteration: int, now_s: float) -> None:
         """Queue an arrival."""
         self.requests[request.request_id] = request
-        self.tokens += request.pending
+        self.tokens += request.to_compute
         self.backlog.add(request)
-        request.account.waiting_tokens += request.pending
+        request.account.waiting_tokens += request.to_compute
         self._ranking.add(request, iteration, now_s)
         self._arrivals.add(request, iteration, now_s)
 
@@ -54,11 +54,11 @@ class WaitQueue:
         self.requests.move_to_end(request.request_id, last=False)
 
     def remove(self, request: Request) -> None:
-        """Take out a request that was admitted or ended. Its pending tokens must still be those it came with."""
+        """Take out a request that was admitted or ended. What it has to compute must still be what it came with."""
         del self.requests[request.request_id]
-        self.tokens -= request.pending
+        self.tokens -= request.to_compute
         self.backlog.remove(request)
-        request.account.waiting_tokens -= request.pending
+        request.account.waiting_tokens -= request.to_compute
         self._ranking.discard(request)
         self._arrivals.discard(request)
 

@@ -36,7 +36,7 @@ class EffectivePriorityRanking(Ranking):
         if request.deadline_s is not None and not request.downgraded:
             urgency = self._urgency(request, request.deadline_s, now_s)
         settings = self._settings
-        points = urgency - settings.cost_points * (request.pending + self._outlook.output_left(request))
+        points = urgency - settings.cost_points * (request.to_compute + self._outlook.output_left(request))
         if not request.downgraded:
             points += settings.class_points.get(request.slo_class, 0.0) + request.priority
         self._queue.put(request, settings.age_points * request.arrival_iteration - points)

@@ -21,8 +21,8 @@ class ShortestPromptRanking(Ranking):
         self._queue = RequestHeap()
 
     def add(self, request: Request, iteration: int, now_s: float) -> None:
-        """Order by tokens to prefill and by age."""
-        self._queue.put(request, request.pending + self._settings.ageing_tokens * request.arrival_iteration)
+        """Order by tokens to compute and by age."""
+        self._queue.put(request, request.to_compute + self._settings.ageing_tokens * request.arrival_iteration)
 
     def discard(self, request: Request) -> None:
         """Let go of a request."""
