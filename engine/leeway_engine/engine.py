@@ -116,8 +116,10 @@ class Engine:
         self._iterations = self._prefill_tokens = self._decode_tokens = 0
         self._preemptions = self._preemptions_by_swap = 0
         self._moved: Counter[Way] = Counter()
+        self._idle_gap_s = 0.0
         self._partial_prefills = 0
         self._queue_delays_s: tuple[float, ...] = ()
+        self._chunk_events: list[tuple[Request, RequestEvent]] = []
         self._last = Iteration()
         self._recorder = EventRecorder(options.event_share, clock)
         self._debts = Debts()
@@ -276,7 +278,11 @@ class Engine:
                 drawn = self._runner.collect(launched.flight) if launched.flight else []
             except Exception as error:  # noqa: BLE001 (whatever it is, it is logged, and others are served on)
                 failed = tuple(self._fail(launched.plan, error))
-        events += self._take(drawn) if failed is None else failed
+        if failed is None:
+            self._recorder.computed(self._chunk_events)
+            events += self._take(drawn)
+        else:
+            events += failed
         ended_s = self._clock()
         if failed is None:
             self._observe(launched, ended_s)
@@ -347,12 +353,16 @@ class Engine:
         if plan.moves:
             started_s = self._clock()
             self._cache.move(plan.moves)
-            self._scheduler.swap_cost.observe(len(plan.moves), self._clock() - started_s)
-            self._moved.update(move.way for move in plan.moves)
+            ways = Counter(move.way for move in plan.moves)
+            # Copies on the device are far quicker than swaps, and where both were made nobody knows what each took.
+            if not ways[Way.COPY]:
+                self._scheduler.swap_cost.observe(ways.total(), self._clock() - started_s)
+            self._moved.update(ways)
 
     def _note(self, plan: Plan, started_s: float) -> None:
         """Note what is told of a plan that is booked, before anything else happens to its requests."""
-        self._recorder.ran(plan, self._scheduler.pool.free, started_s)
+        self._chunk_events = self._recorder.launched(plan, self._scheduler.pool.free, started_s)
+        self._idle_gap_s = 0.0 if self._busy_since_s is None else started_s - self._busy_since_s
         self._partial_prefills = sum(chunk.request.state is State.PREFILLING for chunk in plan.prefills)
         self._queue_delays_s = tuple(started_s - r.arrival_s for r in plan.admitted if r.admissions == 1)
 
@@ -399,12 +409,13 @@ class Engine:
         if not self.has_work:
             # What was planned ahead holds nothing any more, and knobs that come now are enforced at once.
             self._next = None
+            self._busy_since_s = None
 
     def _observe(self, launched: _Launched, ended_s: float) -> None:
         plan = launched.plan
         self._last = Iteration(
             seconds=ended_s - launched.started_s,
-            idle_gap_s=0.0 if self._busy_since_s is None else launched.started_s - self._busy_since_s,
+            idle_gap_s=self._idle_gap_s,
             prefill_tokens=plan.prefill_tokens,
             decode_tokens=len(plan.decodes),
             preempted=len(plan.preempted),

@@ -1,9 +1,11 @@
 """Notes what happens to some of the requests, for the event log."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
+
+import msgspec
 
 from leeway_engine.messages import GenerationRequest
 from leeway_engine.request_event import RequestEvent
@@ -63,12 +65,15 @@ class EventRecorder:
             )
             self._events.append(event)
 
-    def ran(self, plan: Plan, kv_blocks_free: int, started_s: float) -> None:
-        """Record a plan that is completed now and was begun at `started_s`."""
+    def launched(self, plan: Plan, kv_blocks_free: int, started_s: float) -> list[tuple[Request, RequestEvent]]:
+        """Record who got KV by a plan that is booked and was begun at `started_s`, and who lost it.
+
+        Returns the events of its chunks for `computed`. They say how the requests are now, as the next plan may change
+        them before the chunks are there.
+        """
         if not self._phases:
-            return
-        ended_s = time.time()
-        started_s += ended_s - self._clock()
+            return []
+        started_s += time.time() - self._clock()
         about = {
             "active_decodes": len(plan.decodes),
             "token_budget": plan.knobs.token_budget,
@@ -86,13 +91,23 @@ class EventRecorder:
         for request in self._traced(plan.admitted):
             event = "admitted" if request.admissions == 1 else "resumed"
             self._note(request, event, "prefilling", started_s, **about, **_why(plan, request))
+        chunks = []
         for request, tokens in plan.prefills:
             if request in self._phases:
                 phase = "prefilling" if request.state is State.PREFILLING else "decoding"
                 why = _why(plan, request)
-                self._note(request, "chunk", phase, ended_s, scheduled_tokens=tokens, **about, **why)
+                chunks.append((request, _event(request, "chunk", phase, 0.0, scheduled_tokens=tokens, **about, **why)))
                 if phase == "decoding" and request.generated == 1:
-                    self._note(request, "first_token", phase, ended_s, **about)
+                    chunks.append((request, _event(request, "first_token", phase, 0.0, **about)))
+        return chunks
+
+    def computed(self, chunks: Sequence[tuple[Request, RequestEvent]]) -> None:
+        """Record the chunks of a plan that is done now, but for requests that have ended since it was launched."""
+        time_s = round(time.time(), 6)
+        for request, event in chunks:
+            if request in self._phases:
+                self._phases[request] = event.phase
+                self._events.append(msgspec.structs.replace(event, time_s=time_s))
 
     def ended(self, request: Request) -> None:
         """Record why a request ended, if it is traced."""
@@ -108,22 +123,24 @@ class EventRecorder:
 
     def _note(self, request: Request, event: str, phase: str, time_s: float, **more: Any) -> None:
         self._phases[request] = phase
-        self._events.append(
-            RequestEvent(
-                round(time_s, 6),
-                request.request_id,
-                event,
-                phase,
-                request.prompt_tokens,
-                request.max_tokens,
-                output_tokens=request.generated,
-                computed_tokens=request.computed,
-                remaining_tokens=0 if phase == "decoding" else request.pending,
-                slo_class=request.slo_class,
-                prefix=request.keys[0][:_PREFIX_BYTES].hex() if request.keys else "",
-                **more,
-            )
-        )
+        self._events.append(_event(request, event, phase, time_s, **more))
+
+
+def _event(request: Request, event: str, phase: str, time_s: float, **more: Any) -> RequestEvent:
+    return RequestEvent(
+        round(time_s, 6),
+        request.request_id,
+        event,
+        phase,
+        request.prompt_tokens,
+        request.max_tokens,
+        output_tokens=request.generated,
+        computed_tokens=request.computed,
+        remaining_tokens=0 if phase == "decoding" else request.pending,
+        slo_class=request.slo_class,
+        prefix=request.keys[0][:_PREFIX_BYTES].hex() if request.keys else "",
+        **more,
+    )
 
 
 def _why(plan: Plan, request: Request) -> dict[str, str]:

@@ -116,7 +116,7 @@ class Iteration:
     seconds: float = 0.0
     """From its launch until its tokens are there."""
     idle_gap_s: float = 0.0
-    """Time from the end of the iteration before to the launch of this one, if that left work to do."""
+    """Time from the end of the iteration before to the launch of this one, if there was work all the while."""
     prefill_tokens: int = 0
     decode_tokens: int = 0
     preempted: int = 0

@@ -7,7 +7,7 @@ class RequestEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Counts, lengths and reasons, and nothing of what the request says or is answered."""
 
     time_s: float
-    """Seconds since 1970."""
+    """Seconds since 1970: of admissions and preemptions when their iteration began, of chunks and tokens its end."""
     request_id: str
     """The id of the answer that the client gets."""
     event: str

@@ -12,7 +12,8 @@ from leeway_engine.batch_rows import BatchRows
 from leeway_engine.model.spans import Ints
 
 SHORTLIST = 1024
-"""Most likely tokens that are sorted at first for top-p; the whole vocabulary only if they do not hold its mass."""
+"""Most likely tokens that are sorted at first for top-p; the whole vocabulary only for rows of which they do not hold
+its mass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +73,31 @@ def _draw_from_all(logits: Tensor, _: _Cut, uniform: Tensor) -> Tensor:
 
 def _draw_from_top(logits: Tensor, cut: _Cut, uniform: Tensor) -> Tensor:
     vocabulary = logits.shape[-1]
+    width = min(SHORTLIST, vocabulary)
+    tokens, short = _draw_from_likeliest(width, logits, cut, uniform)
+    if width < vocabulary and short.any():
+        # Only these rows: tied tokens come in another order here, and no draw may hang on what its mates need.
+        wide = short.nonzero()[:, 0]
+        cut = _Cut(*(values[wide] for values in cut))
+        tokens[wide], _ = _draw_from_likeliest(vocabulary, logits[wide], cut, uniform[wide])
+    return tokens
+
+
+def _draw_from_likeliest(width: int, logits: Tensor, cut: _Cut, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw from that many tokens; also returns for which rows they may be too few."""
+    vocabulary = logits.shape[-1]
     top_k = torch.where(cut.top_k > 0, cut.top_k.clamp(max=vocabulary), vocabulary)
-    for width in (min(SHORTLIST, vocabulary), vocabulary):
-        values, ids = logits.topk(width, dim=-1)
-        rank = torch.arange(width, device=logits.device)
-        values = values.double().masked_fill(rank >= top_k, -torch.inf)
-        # Where the top-k lies within the shortlist its own mass counts as the whole, elsewhere the vocabulary's.
-        whole = torch.where(top_k <= width, values.logsumexp(-1, True), logits.double().logsumexp(-1, True))
-        likely = (values - whole).exp()
-        before = likely.cumsum(dim=-1) - likely
-        inside = (before < cut.top_p) & (rank < top_k) & (likely >= cut.min_p * likely[:, :1])
-        if width == vocabulary or not (inside[:, -1:] & (top_k > width)).any():
-            break
+    values, ids = logits.topk(width, dim=-1)
+    rank = torch.arange(width, device=logits.device)
+    values = values.double().masked_fill(rank >= top_k, -torch.inf)
+    # Where the top-k lies within the shortlist its own mass counts as the whole, elsewhere the vocabulary's.
+    whole = torch.where(top_k <= width, values.logsumexp(-1, True), logits.double().logsumexp(-1, True))
+    likely = (values - whole).exp()
+    before = likely.cumsum(dim=-1) - likely
+    inside = (before < cut.top_p) & (rank < top_k) & (likely >= cut.min_p * likely[:, :1])
     kept = likely.masked_fill(~inside, 0)
-    return ids.gather(-1, _invert(kept / kept.sum(-1, True), uniform)[:, None])[:, 0]
+    tokens = ids.gather(-1, _invert(kept / kept.sum(-1, True), uniform)[:, None])[:, 0]
+    return tokens, (inside[:, -1:] & (top_k > width))[:, 0]
 
 
 def _invert(likely: Tensor, uniform: Tensor) -> Tensor:

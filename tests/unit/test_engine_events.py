@@ -1,5 +1,6 @@
 """What is recorded of traced requests on their way through the engine."""
 
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -51,8 +52,9 @@ def names(events: list[RequestEvent], request_id: str) -> list[str]:
     return [event.event for event in events if event.request_id == request_id]
 
 
-def test_a_request_is_followed_from_its_arrival_to_its_end(decoder: Decoder) -> None:
-    engine = engine_of(decoder)
+@pytest.mark.parametrize("plan_ahead", [False, True])
+def test_a_request_is_followed_from_its_arrival_to_its_end(decoder: Decoder, *, plan_ahead: bool) -> None:
+    engine = engine_of(decoder, plan_ahead=plan_ahead)
     engine.add(request("a"))
     events = drained(engine)
     seen = [(e.event, e.phase, e.scheduled_tokens, e.computed_tokens, e.remaining_tokens) for e in events]
@@ -128,9 +130,12 @@ def test_refused_and_cancelled_requests_say_why_and_where_they_were(decoder: Dec
     }
 
 
+@pytest.mark.parametrize("plan_ahead", [False, True])
 @pytest.mark.parametrize("swap_blocks", [0, 32])
-def test_a_preempted_request_is_followed_on_its_way_out_and_back(decoder: Decoder, swap_blocks: int) -> None:
-    engine = engine_of(decoder, kv_blocks=9, swap_blocks=swap_blocks)
+def test_a_preempted_request_is_followed_on_its_way_out_and_back(
+    decoder: Decoder, swap_blocks: int, *, plan_ahead: bool
+) -> None:
+    engine = engine_of(decoder, kv_blocks=9, swap_blocks=swap_blocks, plan_ahead=plan_ahead)
     for name in ("a", "b"):
         engine.add(request(name, prompt=14, max_tokens=12))
     events = drained(engine)
@@ -160,3 +165,58 @@ def test_a_fault_is_an_end_of_its_own_with_where_the_request_was(
     events = drained(engine)
     assert names(events, "a") == ["arrived", "admitted", "chunk", "failed"]
     assert (events[-1].reason, events[-1].phase, events[-1].computed_tokens) == ("error", "prefilling", 16)
+
+
+def test_a_chunk_is_recorded_once_it_is_computed(decoder: Decoder) -> None:
+    engine = engine_of(decoder, plan_ahead=True)
+    engine.add(request("a", prompt=5))
+    engine.plan()
+    engine.launch()
+    engine.plan()
+    assert [event.event for event in engine.take_events()] == ["arrived", "admitted"]
+    before_s = time.time()
+    engine.collect()
+    chunk, first = engine.take_events()
+    assert (chunk.event, chunk.phase, chunk.computed_tokens, chunk.output_tokens) == ("chunk", "decoding", 5, 1)
+    assert (first.event, first.phase) == ("first_token", "decoding")
+    assert before_s - 1e-6 <= chunk.time_s == first.time_s <= time.time() + 1e-6
+
+
+def test_a_chunk_is_told_as_it_was_launched_also_if_the_next_plan_preempts_its_request(decoder: Decoder) -> None:
+    engine = engine_of(decoder, kv_blocks=13, plan_ahead=True)
+    engine.set_knobs(KNOBS.model_copy(update={"generation": 2, "chunk_size": 4}))
+    engine.add(request("a", prompt=8, max_tokens=20))
+    engine.add(replace(request("b"), prompt_token_ids=range(100, 140)))
+    told = [event for event in drained(engine) if event.request_id == "b" and event.event != "arrived"]
+    first = [event.event for event in told].index("preempted")
+    chunks = [event.computed_tokens for event in told[1:first]]
+    assert chunks == [4 * number for number in range(1, len(chunks) + 1)]
+    assert told[first].computed_tokens == 0
+
+
+def test_of_an_iteration_that_fails_at_its_end_no_chunk_and_no_token_is_recorded(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(decoder, plan_ahead=True)
+    engine.add(request("a", prompt=5))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(engine._runner, "collect", fail)
+    events = drained(engine)
+    assert names(events, "a") == ["arrived", "admitted", "failed"]
+    assert events[-1].phase == "prefilling"
+
+
+def test_nothing_is_recorded_of_a_request_after_its_end_in_an_iteration_that_runs(decoder: Decoder) -> None:
+    engine = engine_of(decoder, plan_ahead=True)
+    for name in ("gone", "stays"):
+        engine.add(request(name, prompt=5))
+    engine.plan()
+    engine.launch()
+    engine.cancel("gone")
+    engine.collect()
+    events = engine.take_events()
+    assert names(events, "gone") == ["arrived", "admitted", "cancelled"]
+    assert names(events, "stays") == ["arrived", "admitted", "chunk", "first_token"]

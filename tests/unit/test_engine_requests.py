@@ -1,6 +1,6 @@
 """What a caller of the engine relies on: events, refusals, cancels, knobs, readings and seeds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -27,6 +27,7 @@ from leeway_engine.engine import Engine, EngineOptions
 from leeway_engine.messages import GenerationRequest, Sampling, TokenEvent
 from leeway_engine.model.decoder import Decoder
 from leeway_engine.model.weights import load_decoder
+from leeway_engine.scheduling.move import Move, Way
 from leeway_engine.scheduling.plan import Plan
 from leeway_engine.scheduling.request import FinishReason, Request, RequestRejected
 from reference_tokens import save_model
@@ -232,6 +233,61 @@ def test_readings_count_tokens_and_time(decoder: Decoder) -> None:
     engine.step()
     assert engine.stats().last.idle_gap_s == 0.0
     assert engine.stats().decode_tokens == 2
+
+
+@pytest.mark.parametrize("way", [Engine.cancel, Engine.stop])
+def test_the_time_after_the_last_request_was_dropped_is_no_idle_gap(
+    decoder: Decoder, way: Callable[[Engine, str], None]
+) -> None:
+    clock = Stopwatch()
+    engine = Engine(decoder, EngineOptions(kv_blocks=12, knobs=KNOBS, ceilings=CEILINGS), clock)
+    engine.add(request("a"))
+    engine.step()
+    clock.now_s += 3
+    engine.plan()
+    engine.launch()
+    way(engine, "a")
+    engine.collect()
+    assert engine.stats().last.idle_gap_s == 3.0, "there was work until it was dropped"
+    engine.add(request("a"))
+    engine.step()
+    way(engine, "a")
+    clock.now_s += 100
+    engine.add(request("b", max_tokens=2))
+    engine.step()
+    assert engine.stats().last.idle_gap_s == 0.0
+    clock.now_s += 2
+    engine.step()
+    assert (engine.has_work, engine.stats().last.idle_gap_s) == (False, 2.0)
+
+
+WAYS = {Way.COPY: 0.001, Way.OUT: 0.1, Way.IN: 0.1}
+
+
+@pytest.mark.parametrize(
+    ("ways", "taught"),
+    [
+        ([Way.COPY] * 3, []),
+        ([Way.OUT, Way.COPY], []),
+        ([Way.OUT, Way.IN, Way.IN], [(3, 0.3)]),
+    ],
+)
+def test_only_swaps_teach_what_a_swap_takes(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, ways: list[Way], taught: list[tuple[int, float]]
+) -> None:
+    clock = Stopwatch()
+    options = EngineOptions(kv_blocks=12, knobs=KNOBS, ceilings=CEILINGS, swap_blocks=4)
+    engine = Engine(decoder, options, clock)
+    seen: list[tuple[int, float]] = []
+
+    def move(moves: Sequence[Move]) -> None:
+        clock.now_s += sum(WAYS[move.way] for move in moves)
+
+    monkeypatch.setattr(engine._cache, "move", move)
+    monkeypatch.setattr(engine._scheduler.swap_cost, "observe", lambda *reading: seen.append(reading))
+    engine._move(Plan(KNOBS, 16, moves=[Move(way, 0, 1) for way in ways]))
+    assert seen == [(moves, pytest.approx(seconds)) for moves, seconds in taught]
+    assert engine.stats().swapped_out_blocks == ways.count(Way.OUT)
 
 
 def test_pushed_knobs_hold_from_the_next_iteration(engine: Engine) -> None:

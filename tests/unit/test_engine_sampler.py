@@ -72,6 +72,27 @@ def test_draws_follow_the_distribution(
     assert ((drawn > 0) == (expected > 0)).all()
 
 
+@pytest.mark.parametrize("vocabulary", [1500, 5000, 70_000])
+def test_a_draw_among_tied_tokens_does_not_hang_on_what_its_mates_need(vocabulary: int) -> None:
+    settings = [(1.0, 0, 0.0), (0.5, 0, 0.0), (0.9999, 0, 0.0), (1.0, 50, 0.0), (1.0, 1400, 0.0), (1.0, 0, 0.05)] * 20
+    top_p, top_k, min_p = (np.array(values) for values in zip(*settings, strict=True))
+    count = len(settings)
+    draws = Draws(
+        temperature=np.ones(count, np.float32),
+        top_p=top_p.astype(np.float32),
+        top_k=top_k,
+        min_p=min_p.astype(np.float32),
+        uniform=uniform_numbers(np.full(count, 3, np.uint64), np.arange(count)),
+    )
+    logits = torch.randn(count, vocabulary, generator=torch.Generator().manual_seed(1)) * 2
+    logits = logits.to(torch.bfloat16)
+    alone = [
+        sample(logits[place : place + 1], Draws(*(getattr(draws, name)[place : place + 1] for name in Draws.__slots__)))
+        for place in range(count)
+    ]
+    assert sample(logits, draws).tolist() == torch.cat(alone).tolist()
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -327,7 +327,7 @@ class Scheduler:
         return True
 
     def _is_in_reach_after_all(self, request: Request) -> bool:
-        """Look again how much of its prompt is in KV, as others may have computed it since; if that helps, watch it on."""
+        """Look again how much of its prompt is in KV, as others may have computed it since; watch it on if it helps."""
         found = self.kv.found_tokens(request.keys, request.prompt_tokens)
         if found <= request.found:
             return False
