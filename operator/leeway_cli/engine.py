@@ -24,7 +24,7 @@ def engine(
         int, typer.Option(min=1, help="Ceiling of the requests that decode at a time.", rich_help_panel=HOLD)
     ] = 128,
     max_requests: Annotated[
-        int, typer.Option(min=1, help="Most requests, running and waiting; more get a 503.", rich_help_panel=HOLD)
+        int, typer.Option(min=1, help="Most requests, read, waiting and running; more get a 503.", rich_help_panel=HOLD)
     ] = 2048,
     kv_blocks: Annotated[int, typer.Option(min=1, help="Blocks of the KV cache.", rich_help_panel=HOLD)] = 1024,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block.", rich_help_panel=HOLD)] = 16,

@@ -1,8 +1,8 @@
 """What cancels leave behind: blocks, zombie iterations and wrong tokens, at each border of a request's life.
 
 In the engine, which plans ahead or does not, a request is cancelled between two iterations or while one runs; at a real
-pod or its gateway, the client goes away, and the pod's metrics tell what was launched. The model is tiny and in
-float64, so that whoever survives must say exactly what it says alone.
+pod or its gateway, the client goes away, the request's time is up or it is aborted, and the pod's metrics tell what was
+launched. The model is tiny and in float64, so that whoever survives must say exactly what it says alone.
 Options: --cancels N, at each border.
 """
 

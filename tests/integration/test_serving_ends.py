@@ -212,7 +212,9 @@ def test_an_answer_that_is_not_streamed_is_a_499_when_it_is_aborted(model: Path,
     log = tmp_path / "events.jsonl"
     with pod(model, tmp_path, engine={"event_share": 1.0}, event_log=log) as logging, asked(logging) as whole:
         wait_for(logging, "running_requests", lambda running: running == 1)
-        # The id is the one in the event log.
+        # The id is the one in the event log, which a thread writes.
+        while not (log.exists() and '"request_id":"' in log.read_text()):
+            time.sleep(0.01)
         request_id = log.read_text().split('"request_id":"')[1].split('"')[0]
         assert http("POST", f"{logging.url}/v1/requests/{request_id}/abort").status == 200
         answer = whole.result()

@@ -1,4 +1,4 @@
-"""Clients that leave a real pod, or the gateway before it, in every way that clients leave."""
+"""Clients that leave a real pod, or the gateway before it, in every way that clients leave, or whose time is up."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 from cancel_tally import Tally
+from leeway_core.headers import TIMEOUT_HEADER
 from serving import MODEL, Running
 
 PROMPTS = ("Hello", "Hello, world", "A lighthouse keeper", "x" * 100, "y" * 40)
@@ -19,8 +20,9 @@ AT_A_TIME = 8
 REFUSED_PAUSE_S = (0.15, 1.3)
 """From well after the gateway has the request to more than the second after which a full pod may be asked again."""
 IDLE_TIMEOUT_S = 60.0
-_CANCELLED = 'leeway_engine_requests_total{finish_reason="cancel"}'
-_LENGTH = 'leeway_engine_requests_total{finish_reason="length"}'
+_ENDED = 'leeway_engine_requests_total{{finish_reason="{}"}}'
+_LENGTH = _ENDED.format("length")
+_BILLED = "leeway_engine_output_tokens_sum"
 _CANCELLED_TOKENS = "leeway_engine_cancelled_tokens_total"
 _CANCELLED_DECODING = 'leeway_engine_cancels_total{phase="decoding"}'
 _SCHEDULED = tuple(f'leeway_engine_scheduled_tokens_total{{phase="{phase}"}}' for phase in ("prefill", "decode"))
@@ -89,6 +91,35 @@ async def _raw(url: str, share: float) -> None:
     await writer.wait_closed()
 
 
+async def _header_time_out(session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
+    headers = {TIMEOUT_HEADER: f"{draw.uniform(0.3, 0.6):.3f}"}
+    body = _body("Hello", DOOMED_TOKENS, stream=True)
+    async with session.post(f"{url}/v1/completions", json=body, headers=headers) as response:
+        chunks = await _chunks(response)
+        assert len(chunks) > 1 or response.status == 408, "there was a 200 and no text"
+        assert chunks[-1]["error"]["code"] == "timed_out", chunks[-1]
+
+
+async def _abort(session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
+    body = _body("Hello", DOOMED_TOKENS, stream=True)
+    async with session.post(f"{url}/v1/completions", json=body) as response:
+        first = json.loads((await response.content.readline()).removeprefix(b"data: "))
+        await asyncio.sleep(draw.uniform(0.0, 0.1))
+        async with session.post(f"{url}/v1/requests/{first['id']}/abort") as told:
+            assert told.status == 200, await told.text()
+        chunks = await _chunks(response)
+        assert chunks[-1]["error"]["code"] == "aborted", chunks[-1]
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> list[Any]:
+    """Read the rest of an answer, be it a stream or an error."""
+    text = await response.text()
+    if response.content_type == "application/json":
+        return [json.loads(text)]
+    data = (line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {"))
+    return [json.loads(chunk) for chunk in data]
+
+
 async def _refused_by_pods(session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
     call = asyncio.ensure_future(session.post(f"{url}/v1/completions", json=_body("Hello", 5, stream=False)))
     await asyncio.sleep(draw.uniform(*REFUSED_PAUSE_S))
@@ -109,6 +140,8 @@ class ClientBorder:
     gateway: bool = False
     full: bool = False
     """Whether the pod is full, so that requests wait in the gateway."""
+    counted_as: str = "cancel"
+    """The finish reason."""
 
 
 CLIENT_BORDERS = (
@@ -117,6 +150,8 @@ CLIENT_BORDERS = (
     ClientBorder("client times out", _timed_out),
     ClientBorder("client leaves before the first byte", _before_first_byte, reaches_engine=None),
     ClientBorder("client leaves in its request's body", _in_the_body, reaches_engine=False),
+    ClientBorder("time-out of a stream", _header_time_out, counted_as="timeout"),
+    ClientBorder("abort of a stream", _abort, counted_as="abort"),
     ClientBorder("client leaves a stream of the gateway", _mid_stream, gateway=True),
     ClientBorder("client leaves the gateway's queue", _refused_by_pods, reaches_engine=False, gateway=True, full=True),
 )
@@ -157,11 +192,14 @@ class ClientStorm:
             tally.cancels = -(-cancels // AT_A_TIME) * AT_A_TIME
             after = await self._when_idle()
         tally.leaked_blocks = round(sum(after[series] for series in _HELD))
-        gone = after[_CANCELLED] - before[_CANCELLED] - (self._most_requests if border.full else 0)
+        series = _ENDED.format(border.counted_as)
+        gone = after[series] - before[series] - (self._most_requests if border.full else 0)
         if border.reaches_engine is not None and gone != border.reaches_engine * tally.cancels:
             tally.faults.append(f"{gone:.0f} of {tally.cancels} cancels counted")
         if after[_LENGTH] - before[_LENGTH] != tally.survivors:
             tally.faults.append("other answers were counted than those that ended")
+        if after[_BILLED] - before[_BILLED] != tally.survivors * SURVIVOR_TOKENS:
+            tally.faults.append("other tokens are in a bill than the survivors'")
         zombies = self._zombie_tokens(before, after)
         tally.zombie_steps_max = max(0, zombies)
         if zombies < 0:

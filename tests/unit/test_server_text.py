@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from byte_tokenizer import END, TOKENIZER
@@ -13,6 +14,7 @@ from leeway_engine.server.detokenizer import Detokenizer
 from leeway_engine.server.generation import Piece, pieces
 from leeway_engine.server.stop_strings import StopStrings
 from leeway_engine.server.token_stream import GenerationError, TokenStream
+from tokenizers import Tokenizer, decoders, models
 
 
 def fed(stops: StopStrings, parts: Sequence[str]) -> list[str]:
@@ -38,6 +40,71 @@ def test_a_character_comes_with_its_last_byte_and_an_incomplete_one_at_the_end()
 def test_stop_tokens_have_no_text() -> None:
     detokenizer = Detokenizer(TOKENIZER)
     assert detokenizer.feed(TOKENIZER.encode("a").ids) + detokenizer.feed([END]) + detokenizer.flush() == "a"
+
+
+@given(st.lists(st.integers(0, END) | st.integers(END, END + 2) | st.integers(0x80, 0x85), max_size=60))
+@example([END] * 30)
+def test_any_tokens_come_as_the_text_that_they_have_together(tokens: list[int]) -> None:
+    detokenizer = Detokenizer(TOKENIZER)
+    parts = [detokenizer.feed([token]) for token in tokens]
+    assert "".join(parts) + detokenizer.flush() == TOKENIZER.decode(tokens)
+
+
+@given(st.lists(st.sampled_from(range(END + 2)), min_size=9, max_size=40), st.text("aé日🎉", min_size=1, max_size=5))
+def test_text_comes_with_its_last_byte_after_however_much_that_was_none(broken: list[int], text: str) -> None:
+    detokenizer = Detokenizer(TOKENIZER)
+    for token in broken:
+        detokenizer.feed([token])
+    letters = [TOKENIZER.encode(letter).ids for letter in text]
+    for letter, tokens in zip(text, letters, strict=True):
+        came = [detokenizer.feed([token]) for token in tokens]
+        assert came[-1].endswith(letter)
+    assert detokenizer.flush() == ""
+
+
+class CountingTokenizer:
+    """A tokenizer, and how many tokens it decoded."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.decoded = 0
+        self._tokenizer = tokenizer
+
+    def decode(self, tokens: Sequence[int], **options: bool) -> str:
+        self.decoded += len(tokens)
+        return self._tokenizer.decode(tokens, **options)
+
+    def id_to_token(self, token: int) -> str | None:
+        return self._tokenizer.id_to_token(token)
+
+
+BROKEN = TOKENIZER.token_to_id("\u00ff")
+"""A byte that is in no character."""
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [[END], [END + 1], [BROKEN], [BROKEN, END], TOKENIZER.encode("\ufffd").ids],
+    ids=["special", "unknown", "no text", "both", "written as broken"],
+)
+def test_tokens_that_wait_for_more_are_not_decoded_again_with_each_that_comes(tokens: list[int]) -> None:
+    counting: Any = CountingTokenizer(TOKENIZER)
+    detokenizer = Detokenizer(counting)
+    fed = tokens * 3000
+    parts = [detokenizer.feed([token]) for token in [*fed, *TOKENIZER.encode("a").ids, *fed]]
+    assert "".join(parts) + detokenizer.flush() == TOKENIZER.decode(fed) + "a" + TOKENIZER.decode(fed)
+    assert counting.decoded < 100 * len(fed)
+
+
+def test_bytes_that_one_of_them_makes_broken_are_not_decoded_again_with_each_that_comes() -> None:
+    vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    counting: Any = CountingTokenizer(tokenizer)
+    detokenizer = Detokenizer(counting)
+    fed = [0xFF, *[0x41] * 3000]
+    parts = [detokenizer.feed([token]) for token in fed]
+    assert "".join(parts) + detokenizer.flush() == "\ufffd" * 3001
+    assert counting.decoded < 100 * len(fed)
 
 
 def test_nothing_of_a_stop_string_goes_out_though_it_comes_in_pieces() -> None:

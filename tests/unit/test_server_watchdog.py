@@ -5,7 +5,9 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from leeway_engine.messages import GenerationRequest
+from leeway_engine.messages import EngineStats, GenerationRequest, TokenEvent
+from leeway_engine.scheduling.request import FinishReason
+from leeway_engine.server.channel import FromLoop, Rejected, Stepped, frame
 from leeway_engine.server.engine_process import EngineProcess
 from leeway_engine.server.watchdog import Progress, Watchdog
 
@@ -41,6 +43,22 @@ def test_a_loop_that_steps_without_scheduling_makes_the_pod_unready_and_is_not_e
     watch(dog, *[BUSY._replace(messages=10 + second, iterations=10 + second) for second in range(200)])
     assert dog.reason == "the engine has scheduled nothing for 199 s with 2 requests in flight"
     assert not dog.hopeless
+
+
+def test_a_loop_that_talks_without_stepping_makes_the_pod_unready_and_is_not_ended() -> None:
+    dog = watchdog()
+    watch(dog, *[BUSY._replace(messages=10 + second) for second in range(30)])
+    assert dog.reason is None
+    watch(dog, *[BUSY._replace(messages=10 + second) for second in range(30, 200)], start_s=30)
+    assert dog.reason == "the engine has scheduled nothing for 199 s with 2 requests in flight"
+    assert not dog.hopeless
+
+
+def test_a_loop_that_only_refuses_what_comes_does_its_work() -> None:
+    dog = watchdog()
+    for second in range(200):
+        dog.look(BUSY._replace(messages=10 + second, ended=second), float(second))
+        assert dog.reason is None, second
 
 
 def test_a_token_makes_the_pod_ready_again() -> None:
@@ -111,6 +129,27 @@ def test_an_answer_that_only_its_client_has_still_to_take_is_not_in_flight() -> 
         engine.died.set()
         with engine.stream(GenerationRequest("a", (1,), 1)) as stream:
             assert stream.ended
-            assert (engine.requests, engine.progress().in_flight) == (1, 0)
+            assert (engine.idle.is_set(), engine.progress().in_flight) == (False, 0)
 
     asyncio.run(run())
+
+
+def test_what_the_loop_refuses_and_ends_is_progress() -> None:
+    def told(*events: TokenEvent) -> Stepped:
+        return Stepped(list(events), EngineStats(0, 0, 0, 0, 0, 7, 500, 30, 0))
+
+    messages: list[FromLoop] = [
+        Rejected("a", "queue_full", "full", 1.0),
+        told(TokenEvent("b", (1,), None, 1, 1), TokenEvent("c", (1,), FinishReason.STOP, 1, 1)),
+        told(TokenEvent("b", (), FinishReason.ERROR, 1, 1)),
+    ]
+
+    async def run() -> Progress:
+        engine = EngineProcess(lambda _: None)
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"".join(frame(message) for message in messages))
+        reader.feed_eof()
+        await engine._receive(reader)
+        return engine.progress()
+
+    assert asyncio.run(run()) == Progress(messages=3, iterations=7, tokens=530, ended=3)

@@ -1,8 +1,9 @@
 """The OpenAI API of a pod."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -43,6 +44,8 @@ class Api:
         self._engine = engine
         self._metrics = metrics
         self._created = int(time.time())
+        self._held = 0
+        """Requests that have a place here."""
         self.draining = False
         """Set when the pod is to stop: what runs goes on, and nothing new is taken."""
         self.watch = LoopWatch(engine, config.unready_after_s, config.kill_after_s, metrics.stalled)
@@ -92,13 +95,27 @@ class Api:
         async def count(request: web.Request) -> web.StreamResponse:
             self._metrics.requests.arrivals.inc()
             try:
-                return await handler(request)
+                with self._place():
+                    return await handler(request)
             except Exception as error:
                 if (code := rejection_code(error)) is not None:
                     self._metrics.requests.rejected(code)
                 raise
 
         return count
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """Hold one of the pod's places for a request, from before its body is read until its end."""
+        if why := self.unready:
+            raise ApiError(503, f"this pod takes no requests now ({why}); send it again", code="not_ready")
+        if self._held >= self._config.max_requests:
+            raise ApiError(503, f"this pod already holds {self._config.max_requests} requests", code="queue_full")
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
 
     async def _abort(self, request: web.Request) -> web.Response:
         request_id = request.match_info["id"]
@@ -128,13 +145,18 @@ class Api:
         return await self._answer(request, body, prompt, limit, ChatAnswer(body.model, logprobs), arrival_s=arrival_s)
 
     async def _parse(self, request: web.Request, kind: type[Body]) -> Body:
-        if why := self.unready:
-            raise ApiError(503, f"this pod takes no requests now ({why}); send it again", code="not_ready")
-        if self._engine.requests >= self._config.max_requests:
-            raise ApiError(503, f"this pod already holds {self._config.max_requests} requests", code="queue_full")
-        body = kind.model_validate_json(await request.read())
+        body = kind.model_validate_json(await self._read(request))
         self._check_model(body.model)
         return body
+
+    async def _read(self, request: web.Request) -> bytes:
+        longest_s = self._config.stalled_client_s
+        try:
+            async with asyncio.timeout(longest_s):
+                return await request.read()
+        except TimeoutError:
+            # It has a place, which others wait for.
+            raise ApiError(408, f"the request's body did not come within {longest_s:g} s", code="body_late") from None
 
     def _check_model(self, model: str) -> None:
         served = self._config.served_model

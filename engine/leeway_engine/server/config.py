@@ -23,9 +23,9 @@ class ServerConfig:
     knobs_port: int = 8001
     max_body_bytes: int = 4 << 20
     max_requests: int = 2048
-    """Most requests held at a time, running and waiting; more are turned away with 503."""
+    """Most requests held at a time, those that are still being read included; more are turned away with 503."""
     stalled_client_s: float = 60.0
-    """How long a client may take nothing of its stream before it is cut off."""
+    """How long a client may take nothing of its stream, or take to send its request, before it is cut off."""
     drain_s: float = 300.0
     """How long a stopping pod waits for its streams to end."""
     unready_after_s: float = 30.0

@@ -68,11 +68,6 @@ class EngineProcess:
         """Most tokens, prompt and output, that one request may have: context and KV pool both hold them."""
         return min(self.context, self.kv_tokens)
 
-    @property
-    def requests(self) -> int:
-        """Requests that wait or run."""
-        return len(self._streams)
-
     def progress(self) -> Progress:
         """What the loop has done and has in hand; an answer that only its client still has to take is not in hand."""
         return self._heard._replace(in_flight=sum(not stream.ended for stream in self._streams.values()))
@@ -159,9 +154,11 @@ class EngineProcess:
                                 _hand_over(event, stream)
                         stats = message.stats
                         tokens = stats.prefill_tokens + stats.decode_tokens
-                        self._heard = self._heard._replace(iterations=stats.iterations, tokens=tokens)
+                        ended = self._heard.ended + sum(event.finish_reason is not None for event in message.events)
+                        self._heard = self._heard._replace(iterations=stats.iterations, tokens=tokens, ended=ended)
                         self._on_step(message)
                     case Rejected(request_id, code, text, retry_after_s):
+                        self._heard = self._heard._replace(ended=self._heard.ended + 1)
                         if stream := self._streams.get(request_id):
                             stream.fail(GenerationError(code, text, retry_after_s))
                     case Booted():

@@ -13,6 +13,8 @@ class Progress(NamedTuple):
     iterations: int = 0
     tokens: int = 0
     """Tokens scheduled."""
+    ended: int = 0
+    """Requests that it ended or refused."""
 
 
 class Watchdog:
@@ -44,7 +46,8 @@ class Watchdog:
         self._silent_s = 0.0 if progress.messages > before.messages else self._silent_s + passed_s
         if progress.tokens > before.tokens:
             self._empty_s = 0.0
-        elif progress.iterations > before.iterations:
+        elif progress.iterations > before.iterations or progress.ended == before.ended:
+            # What it refuses on arrival needs no iteration, and whatever else it says is no work.
             self._empty_s += passed_s
 
     @property

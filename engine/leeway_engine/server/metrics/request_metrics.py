@@ -41,10 +41,10 @@ class RequestMetrics:
             "request_seconds", "Of a completed request, the time from arrival to the last text"
         )
         self.prompt_tokens = series.histogram(
-            "prompt_tokens", "Prompt tokens of a request that ended, but by cancel", TOKEN_BUCKETS
+            "prompt_tokens", "Prompt tokens of a request that ended, but by cancel, abort or timeout", TOKEN_BUCKETS
         )
         self.output_tokens = series.histogram(
-            "output_tokens", "Output tokens of a request that ended, but by cancel", TOKEN_BUCKETS
+            "output_tokens", "Output tokens of a request that ended, but by cancel, abort or timeout", TOKEN_BUCKETS
         )
         self.cancel_delay = series.histogram(
             "cancel_delay_seconds",

@@ -8,6 +8,9 @@ from leeway_engine.server.generation import Piece
 from leeway_engine.server.metrics.request_metrics import RequestMetrics
 from leeway_engine.server.token_stream import BREAKS, GenerationError
 
+CANCELS = ("cancel", "abort", "timeout")
+"""Finish reasons of requests whose tokens are in no bill."""
+
 
 class RequestRecord:
     """Notes the times of a request's tokens and text, and counts once how it ends."""
@@ -54,8 +57,7 @@ class RequestRecord:
 
     def _count(self, reason: str, last: Piece | None) -> None:
         self._metrics.ended.labels(reason).inc()
-        if last is not None and reason != "cancel":
-            # Cancelled tokens are in no bill.
+        if last is not None and reason not in CANCELS:
             self._metrics.prompt_tokens.observe(last.prompt_tokens)
             self._metrics.output_tokens.observe(last.output_tokens)
 
