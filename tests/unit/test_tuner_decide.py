@@ -1,6 +1,7 @@
 """Whatever Snapshots come: knobs stay in bounds, and what is not known moves nothing."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -9,17 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leeway_core.decision import Decision
 from leeway_core.knobs import Knobs
+from leeway_core.policies import EffectivePriority, Policies, ShortestPrompt
 from leeway_core.ranges import KnobRanges, Range
 from leeway_core.reading import Error, Idle, Missing, Outdated, Reading, Stale, TooFewSamples, Value, is_lost
-from leeway_core.record import Record
+from leeway_core.record import SETTLING_S, Record
 from leeway_core.snapshot import PodSeen, Readings, Snapshot, Telemetry
 from leeway_tuner.beginning import PATIENCE_TRIALS
 from leeway_tuner.case import MINIMUM_REQUESTS, same
-from leeway_tuner.decide import decide, study_key
+from leeway_tuner.decide import ENFORCING_S, decide, study_key
 from leeway_tuner.evidence import Window, breach
 from leeway_tuner.space import Space
 from leeway_tuner.state import Proposal, State
-from plant import CHAT, DOCUMENTS, RANGES, START, Plant, interference
+from plant import CHAT, DOCUMENTS, RANGES, START, TICK_S, Plant, interference
 
 SMALL = KnobRanges(
     token_budget=Range(min=64, max=512, step=64),
@@ -32,6 +34,12 @@ APART = SMALL.model_copy(
     update={
         "prefill_heavy_chunk": Range(min=256, max=512, step=64),
         "decode_heavy_chunk": Range(min=0, max=128, step=32),
+    }
+)
+COARSE = SMALL.model_copy(
+    update={
+        "token_budget": Range(min=256, max=512, step=256),
+        "running_sequences": Range(min=8, max=24, step=8),
     }
 )
 
@@ -98,15 +106,15 @@ def settled(draw: st.DrawFn, now_s: float, trying: bool) -> Telemetry:
 @st.composite
 def lives(draw: st.DrawFn) -> list[tuple[Snapshot, State, Decision, State]]:
     """A profile's life: mostly carried out as decided, now and then not."""
-    ranges = draw(st.sampled_from((SMALL, APART, RANGES)))
+    ranges = draw(st.sampled_from((SMALL, APART, COARSE, RANGES)))
     start = draw(knobs_inside(ranges))
     record, state, now_s = Record(incumbent=start, started_at_s=0.0), State(), 100.0
     mode, life = draw(st.sampled_from(("Auto", "Auto", "Auto", "Auto", "Recommend", "Observe"))), []
     for sequence in range(1, draw(st.integers(10, 60))):
-        now_s += draw(st.sampled_from((5.0, 10.0, 20.0, 20.0)))
+        now_s += draw(st.sampled_from((5.0, 5.0, 10.0, 20.0)))
         mishap = draw(st.integers(0, 59))
         if mishap == 0:
-            ranges = draw(st.sampled_from((SMALL, APART, RANGES)))
+            ranges = draw(st.sampled_from((SMALL, APART, COARSE, RANGES)))
             start = draw(knobs_inside(ranges))
         elif mishap == 1:
             record = record.back(now_s)
@@ -188,7 +196,7 @@ def only_values_move_a_knob_away_from_the_incumbent(snapshot: Snapshot, decision
 def lost_telemetry_ends_at_the_incumbent(snapshot: Snapshot, decision: Decision, after: State) -> None:
     telemetry = snapshot.telemetry
     readings = [telemetry.attainment, telemetry.goodput_rps, *telemetry.objectives.values()]
-    if any(is_lost(reading) for reading in readings) and decision.reason != "KnobsPending":
+    if any(is_lost(reading) for reading in readings):
         assert not decision.record.trying
         assert after.trial is None
 
@@ -218,6 +226,8 @@ class Breaches:
             self.bound = max(self.bound, Space.of(snapshot.ranges).smallest_step(snapshot.record.incumbent))
         if snapshot.record.candidate is None or not _is_judged(snapshot, state):
             return
+        if decision.reason == "NewWindow" and not trying:
+            return  # these requests ended under the candidate for a part
         seen, incumbent = [self.candidate], self.incumbent
         if trying:
             unsettled = snapshot.telemetry.unsettled
@@ -285,11 +295,51 @@ def window(now_s: float, total: float, **objectives: float) -> Telemetry:
 
 def go_on(plant: Plant, state: State, total: float, **objectives: float) -> tuple[Decision, State]:
     """Let a window pass that comes to these shares, and carry out what is decided."""
+    _, state = live(plant, state, TICK_S, nothing_yet)
+    plant.pass_time(10)
+    decisions, state = live(plant, state, TICK_S, lambda now_s: window(now_s, total, **objectives))
+    return decisions[-1], state
+
+
+def live(
+    plant: Plant, state: State, seconds: float, seen: Callable[[float], Telemetry] | None = None
+) -> tuple[list[Decision], State]:
+    """Carry out what is decided at each tick, on these readings if not on those of the plant."""
+    decisions = []
+    plant.fields.pop("telemetry", None)
+    for _ in range(round(seconds / TICK_S)):
+        plant.pass_time()
+        if seen is not None:
+            plant.fields["telemetry"] = seen(plant.now_s)
+        decision, state = decide(plant.snapshot(), state, plant.now_s)
+        plant.apply(decision)
+        decisions.append(decision)
+    return decisions, state
+
+
+def nothing_yet(now_s: float) -> Telemetry:
+    return all_alike(now_s, TooFewSamples(samples=0, age_s=1.0))
+
+
+def nobody(now_s: float) -> Telemetry:
+    return all_alike(now_s, Idle(age_s=1.0))
+
+
+def all_alike(now_s: float, reading: Reading) -> Telemetry:
+    objectives = {"chat": reading, "documents": reading}
+    return Telemetry(from_s=now_s - 10, to_s=now_s, attainment=reading, objectives=objectives, goodput_rps=reading)
+
+
+def good_incumbent_in_trial() -> tuple[Plant, State]:
+    """A trial of what is next to an incumbent that meets all objectives."""
+    plant, state = Plant(interference), State()
+    near = tuple(each.values[-2] for each in Space.of(RANGES).dimensions)
     plant.pass_time(20)
-    plant.fields["telemetry"] = window(plant.now_s, total, **objectives)
-    decision, following = decide(plant.snapshot(), state, plant.now_s)
+    plant.fields["telemetry"] = window(plant.now_s, 1.0, chat=1.0, documents=1.0)
+    decision, state = decide(plant.snapshot(), state, plant.now_s, Proposal(number=1, point=near))
+    assert decision.action == "Try"
     plant.apply(decision)
-    return decision, following
+    return plant, state
 
 
 def test_a_breach_that_only_the_incumbents_window_proves_makes_what_comes_next_less_bold() -> None:
@@ -347,6 +397,141 @@ def test_after_a_breach_the_way_back_to_the_starting_knobs_is_taken_in_steps() -
     assert budgets == sorted(budgets)
     assert incumbent.token_budget < budgets[0] < budgets[-1] == START.token_budget
     assert same(plant.record.in_force, START), "as good as what was found"
+
+
+def test_a_pause_of_the_traffic_confirms_nothing_and_is_no_harm() -> None:
+    plant, begun = at_the_end_of_a_search(1.0)
+    incumbent = plant.record.incumbent
+    decision, state = go_on(plant, begun, 1.0, chat=1.0, documents=1.0)
+    assert decision.reason == "Confirm"
+    decisions, state = live(plant, state, 120, nobody)
+    turned = [(decision.action, decision.reason) for decision in decisions if decision.action != "Hold"]
+    assert turned == [("RollBack", "Starved"), ("RollBack", "TooFewSamples")]
+    assert decisions[-1].reason == "Idle"
+    assert same(plant.record.in_force, incumbent)
+    assert not state.confirmed
+    assert (state.radius, state.tried, state.failures) == (begun.radius, begun.tried, begun.failures)
+    decision, _ = go_on(plant, state, 1.0, chat=1.0, documents=1.0)
+    assert decision.reason == "Confirm", "it is tried again"
+
+
+def until_it_is_back(plant: Plant, state: State, seen: Callable[[float], Telemetry]) -> tuple[Decision, State]:
+    for _ in range(20):
+        (decision,), state = live(plant, state, TICK_S, seen)
+        if decision.action == "RollBack":
+            return decision, state
+    raise AssertionError("the candidate stays in force")
+
+
+def test_requests_that_wait_under_a_candidate_and_end_late_after_it_are_harm() -> None:
+    plant, state = good_incumbent_in_trial()
+    tried_s = plant.now_s
+    assert state.trial is not None
+    boldness, share = state.trial.boldness, state.trial.incumbent_seen.total.share
+    decision, state = until_it_is_back(plant, state, nobody)
+    assert decision.reason == "Starved"
+    assert plant.now_s - tried_s <= SETTLING_S + 2 * 10.0 + TICK_S
+    assert same(decision.record.in_force, START)
+    decision, state = go_on(plant, state, 0.2, chat=0.2, documents=0.2)
+    assert (decision.action, decision.reason) == ("RollBack", "Starved")
+    assert state.radius <= boldness < 1
+    assert state.outcome is not None
+    assert state.outcome.score == -share
+
+
+def test_requests_that_nobody_sent_under_a_candidate_tell_nothing_of_it() -> None:
+    plant, state = good_incumbent_in_trial()
+    _, state = until_it_is_back(plant, state, nobody)
+    decision, state = go_on(plant, state, 1.0, chat=1.0, documents=1.0)
+    assert (decision.action, decision.reason) == ("RollBack", "TooFewSamples")
+    assert state.outcome is None
+    assert state.radius == State().radius
+    assert len(state.tried) == 1, "others come first"
+
+
+def test_pods_may_finish_a_long_iteration_before_they_enforce_a_candidate() -> None:
+    plant, state = plant_in_trial()
+    candidate = plant.record.in_force
+    plant.fields["disturbance"] = "KnobsPending"
+    decisions, state = live(plant, state, 40)
+    assert {(decision.action, decision.reason) for decision in decisions} == {("Hold", "KnobsPending")}
+    del plant.fields["disturbance"]
+    _, state = live(plant, state, TICK_S)
+    assert plant.record.in_force == candidate
+    assert plant.record.settled_at_s == plant.now_s, "requests count from when all pods are seen to have the knobs"
+    decisions, state = live(plant, state, 60)
+    assert next(decision.reason for decision in decisions if decision.action != "Hold") == "Compare"
+
+
+def test_pods_that_never_enforce_a_candidate_end_its_trial() -> None:
+    plant, state = plant_in_trial()
+    point = Space.of(RANGES).point(plant.record.in_force)
+    plant.fields["disturbance"] = "KnobsPending"
+    decisions, state = live(plant, state, ENFORCING_S + TICK_S)
+    assert (decisions[-1].action, decisions[-1].reason) == ("RollBack", "KnobsPending")
+    assert same(plant.record.in_force, START)
+    assert (state.tried, state.failures, state.outcome) == ((point,), 1, None)
+
+
+def test_a_breach_ends_a_trial_that_not_all_pods_have_joined() -> None:
+    plant, state = good_incumbent_in_trial()
+    plant.fields["disturbance"] = "KnobsPending"
+
+    def late(now_s: float) -> Telemetry:
+        unsettled = window(now_s, 0.2, chat=0.2, documents=0.2)
+        readings = {name: getattr(unsettled, name) for name in Readings.model_fields}
+        return nothing_yet(now_s).model_copy(update={"unsettled": Readings(**readings)})
+
+    (decision,), _ = live(plant, state, TICK_S, late)
+    assert (decision.action, decision.reason) == ("RollBack", "Breach")
+
+
+def test_lost_telemetry_ends_a_trial_that_not_all_pods_have_joined() -> None:
+    plant, state = plant_in_trial()
+    plant.fields["disturbance"] = "KnobsPending"
+    (decision,), _ = live(plant, state, TICK_S, lambda now_s: all_alike(now_s, Missing()))
+    assert (decision.action, decision.reason) == ("RollBack", "TelemetryMissing")
+
+
+def test_what_was_served_while_a_visit_took_long_does_not_count_for_the_candidate() -> None:
+    plant, state = plant_in_trial()
+    candidate = plant.record.in_force
+    plant.pass_time(12)
+    (decision,), state = live(plant, state, TICK_S)
+    assert (decision.action, decision.reason) == ("Hold", "NewWindow")
+    assert plant.record.in_force == candidate
+    assert plant.record.settled_at_s == plant.now_s
+    (decision,), state = live(plant, state, TICK_S)
+    assert decision.reason == "MeasuringCandidate"
+
+
+def test_a_way_back_that_pods_refuse_is_not_pushed_again_at_once() -> None:
+    plant, state = at_the_end_of_a_search(1.0)
+    decision, state = go_on(plant, state, 1.0, chat=1.0, documents=1.0)
+    assert decision.reason == "Confirm"
+    plant.record = plant.record.back(plant.now_s)
+    decisions, state = live(plant, state, 200, lambda now_s: window(now_s, 1.0, chat=1.0, documents=1.0))
+    assert {decision.action for decision in decisions} == {"Hold"}
+    assert not state.confirmed
+    plant.pass_time(1000)
+    decisions, state = live(plant, state, 20, lambda now_s: window(now_s, 1.0, chat=1.0, documents=1.0))
+    assert "Confirm" in {decision.reason for decision in decisions}
+
+
+def test_other_policies_begin_a_search_of_their_own() -> None:
+    plant, state = plant_in_trial()
+    state = state.model_copy(update={"tried": ((224, 224),), "failures": 5, "rest_until_s": 1e9, "trial": None})
+    plant.record = plant.record.back(plant.now_s).model_copy(update={"policies": Policies(ranking=ShortestPrompt())})
+    plant.pass_time()
+    _, following = decide(plant.snapshot(), state, plant.now_s)
+    assert following.key != state.key
+    assert (following.tried, following.failures, following.rest_until_s) == ((), 0, 0.0)
+    keys = set()
+    for classes in ({"a": 1.0, "b": 2.0}, {"b": 2.0, "a": 1.0}):
+        policies = Policies(ranking=EffectivePriority(class_points=classes))
+        plant.record = plant.record.model_copy(update={"policies": policies})
+        keys.add(study_key(plant.snapshot()))
+    assert len(keys) == 1, "whatever order they are written in"
 
 
 @pytest.mark.parametrize(
@@ -463,3 +648,46 @@ def test_a_space_has_what_pods_take_and_turns_both_chunks_as_one() -> None:
 def test_chunks_whose_bounds_lie_apart_are_searched_with_the_share_of_pods() -> None:
     names = {knob for dimension in Space.of(APART).dimensions for knob in dimension.knobs}
     assert {"prefill_heavy_chunk", "decode_heavy_chunk", "prefill_heavy_percent"} <= names
+
+
+def test_chunks_that_differ_are_left_alone_on_a_way_back_that_does_not_turn_them() -> None:
+    found = Knobs(
+        generation=1,
+        token_budget=512,
+        prefill_heavy_chunk=480,
+        decode_heavy_chunk=128,
+        prefill_heavy_percent=50,
+        running_sequences=16,
+    )
+    nearer = Space.of(SMALL).towards(found.model_copy(update={"running_sequences": 1}), found, 0.45, 2)
+    assert nearer == found.model_copy(update={"running_sequences": 4, "generation": 2})
+    assert SMALL.hold(nearer)
+
+
+def test_a_share_of_pods_that_changes_nothing_is_not_searched() -> None:
+    one = Range(min=256, max=256, step=64)
+    alike = SMALL.model_copy(update={"prefill_heavy_chunk": one, "decode_heavy_chunk": one})
+    names = {knob for dimension in Space.of(alike).dimensions for knob in dimension.knobs}
+    assert names == {"token_budget", "running_sequences"}
+
+
+def test_the_next_value_of_a_knob_is_in_reach_however_far_it_is_unless_a_breach_forbids() -> None:
+    space = Space.of(COARSE)
+    start = START.model_copy(
+        update={
+            "token_budget": 512,
+            "prefill_heavy_chunk": 256,
+            "decode_heavy_chunk": 256,
+            "running_sequences": 8,
+        }
+    )
+    here = dict(zip((each.knobs[0] for each in space.dimensions), space.point(start), strict=True))
+
+    def in_reach(limit: float, **turned: int) -> bool:
+        return space.in_reach(tuple({**here, **turned}.values()), start, 0.35, limit)
+
+    assert in_reach(1.0, token_budget=256)
+    assert in_reach(1.0, running_sequences=16)
+    assert not in_reach(1.0, running_sequences=24)
+    assert not in_reach(0.7, token_budget=256)
+    assert in_reach(0.7, running_sequences=16)

@@ -5,6 +5,9 @@ import statistics
 import pytest
 from leeway_core.decision import Decision
 from leeway_core.knobs import Knobs
+from leeway_core.ranges import Range
+from leeway_core.record import Record
+from leeway_tuner.beginning import PATIENCE_TRIALS
 from leeway_tuner.binding import Binding
 from leeway_tuner.case import same
 from leeway_tuner.evidence import RISK
@@ -82,6 +85,33 @@ def test_requests_fare_better_while_it_searches_than_if_nothing_had_been_tried()
         lived = statistics.mean(plant.true_score(knobs, at_s) for at_s, knobs in plant.served)
         stayed = statistics.mean(plant.true_score(START, at_s) for at_s, _ in plant.served)
         assert lived > stayed + 0.15
+
+
+def test_knobs_that_pods_refuse_are_not_pushed_for_ever() -> None:
+    plant, storage, state = Plant(interference), InMemoryStorage(), State()
+    pushed: list[Knobs] = []
+    for _ in range(200):
+        plant.pass_time()
+        decision, state = deliberate(storage, plant.snapshot(), state, plant.now_s)
+        plant.apply(decision)
+        if decision.action == "Try":
+            pushed.append(decision.record.in_force.model_copy(update={"generation": 1}))
+            plant.record = plant.record.back(plant.now_s)  # as the operator takes back what one pod refuses
+    assert len(pushed) == PATIENCE_TRIALS
+    assert all(one not in pushed[:number] for number, one in enumerate(pushed))
+    assert decision.reason == "SearchRests"
+
+
+@pytest.mark.parametrize("step", [512, 256])
+def test_a_knob_of_few_values_is_tried_though_all_is_well(step: int) -> None:
+    few = {name: Range(min=512, max=512, step=16) for name in ("prefill_heavy_chunk", "decode_heavy_chunk")}
+    ranges = RANGES.model_copy(update={**few, "token_budget": Range(min=512, max=1024, step=step)})
+    start = START.model_copy(update={"token_budget": 1024, **dict.fromkeys(few, 512)})
+    plant = Plant(lambda knobs, objective, at_s: 1.0, fields={"ranges": ranges, "starting": start})
+    plant.record = Record(incumbent=start, started_at_s=plant.now_s)
+    tried = [decision.record.in_force.token_budget for _, decision in tune(plant, 300) if decision.action == "Try"]
+    assert tried
+    assert abs(tried[0] - 1024) == step, "one value at a time while the objectives are met"
 
 
 @pytest.mark.parametrize("scrape_phase_s", [0.0, 2.0, 4.0])

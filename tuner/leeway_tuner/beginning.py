@@ -11,10 +11,9 @@ from leeway_tuner.state import Advice, Proposal, Trial
 
 PATIENCE_TRIALS = 10
 """The search is over when so many trials in a row have found nothing better."""
-REST_WINDOWS = 100
-"""How long it rests then, before it looks whether something has changed."""
 _CAUTIOUS, _FREE = 0.35, 0.75
-"""How bold a trial may be while the incumbent meets the objectives, and while there is less to lose."""
+"""How bold a trial may be while the incumbent meets the objectives, and while there is less to lose. The next value of
+a knob may be further away: without a breach it is in reach all the same."""
 
 
 def begin(case: Case) -> Answer:
@@ -45,7 +44,8 @@ def _wait(case: Case) -> Answer:
 def _propose(case: Case, seen: Window, evidence: Evidence) -> Answer:
     meets = seen.plus(case.state.incumbent_seen).meets(case.snapshot.objectives)
     cap = min(case.state.radius, _CAUTIOUS if meets else _FREE)
-    evidence = evidence.model_copy(update={"boldness_cap": cap})
+    furthest = min(case.state.radius, max(cap, case.space.widest_step(case.record.incumbent)))
+    evidence = evidence.model_copy(update={"boldness_cap": furthest})
     advice = case.state.advice
     if advice is not None and not _allowed(case, advice.proposal, cap):
         advice = None  # it was made while there was less to lose
@@ -74,7 +74,8 @@ def _propose(case: Case, seen: Window, evidence: Evidence) -> Answer:
 
 def _allowed(case: Case, proposal: Proposal, cap: float) -> bool:
     incumbent = case.record.incumbent
-    return case.space.holds(proposal.point, incumbent) and case.space.boldness(proposal.point, incumbent) <= cap
+    in_reach = case.space.in_reach(proposal.point, incumbent, cap, case.state.radius)
+    return in_reach and case.space.holds(proposal.point, incumbent)
 
 
 def _try(case: Case, proposal: Proposal, seen: Window, evidence: Evidence) -> Answer:
@@ -110,11 +111,10 @@ def _close(case: Case, seen: Window, evidence: Evidence) -> Answer:
     back = None if settled else _way_back(case)
     if back is not None:
         return _start(case, back, None, seen, evidence.model_copy(update={"boldness_cap": case.state.radius}))
-    until_s = case.now_s + REST_WINDOWS * case.snapshot.window_s
     message = f"Nothing better than {_words(case, incumbent)} is in reach: the search rests"
     # A breach may have left nothing in reach: once rested, the smallest step is worth a look again.
     radius = max(case.state.radius, case.space.smallest_step(incumbent))
-    case = case.with_state(rest_until_s=until_s, failures=0, tried=(), radius=radius)
+    case = case.with_state(rest_until_s=case.rested_s, failures=0, tried=(), radius=radius)
     return case.answer("Hold", "SearchOver", message, evidence=evidence)
 
 
@@ -123,8 +123,7 @@ def _way_back(case: Case) -> Knobs | None:
     starting, incumbent, cap = case.snapshot.starting, case.record.incumbent, case.state.radius
     if case.space.boldness(case.space.point(starting), incumbent) <= cap:
         return case.push(starting)
-    point = case.space.towards(starting, incumbent, cap)
-    return None if point is None else case.space.knobs(point, incumbent, case.next_generation)
+    return case.space.towards(starting, incumbent, cap, case.next_generation)
 
 
 def _words(case: Case, knobs: Knobs) -> str:

@@ -18,6 +18,8 @@ MINIMUM_REQUESTS = 8
 """Least evidence of a window; one that has less by its end goes on."""
 PATIENCE_WINDOWS = 4
 """How many windows' time a window may take to come to that."""
+REST_WINDOWS = 100
+"""How long a search that is over rests, before it looks whether something has changed."""
 _NEARLY = 0.98
 """Scrapes come a little early or late."""
 
@@ -86,6 +88,11 @@ class Case:
         """Whether the present window should have come to evidence long ago."""
         return self.now_s - self.record.settled_at_s > PATIENCE_WINDOWS * self.snapshot.window_s
 
+    @property
+    def rested_s(self) -> float:
+        """When a search that rests from now on has rested."""
+        return self.now_s + REST_WINDOWS * self.snapshot.window_s
+
     def with_state(self, **changes: Any) -> "Case":
         """Return the case with something else remembered."""
         return replace(self, state=self.state.model_copy(update=changes))
@@ -93,6 +100,19 @@ class Case:
     def void(self, **changes: Any) -> "Case":
         """Return the case with its trial over, and nothing learned for the study."""
         return self.with_state(trial=None, **changes)
+
+    def untried(self, trial: Trial) -> "Case":
+        """Return the case with its trial over, which could not be carried out: the study learns nothing of it.
+
+        It counts as one that found nothing better: else the same one would begin again at once, and so for ever.
+        """
+        known: dict[str, Any] = {
+            "tried": (*self.state.tried, self.space.point(trial.candidate)),
+            "failures": self.state.failures + 1,
+        }
+        if trial.number is None:
+            known["rest_until_s"] = self.rested_s
+        return self.void(**known)
 
     def ended(self, trial: Trial, better_by: float, **changes: Any) -> "Case":
         """Return the case with its trial over, by which the candidate was so much better than the incumbent."""
@@ -122,11 +142,14 @@ class Case:
         advised: Knobs | None = None,
     ) -> Answer:
         """Return the decision, and what to remember."""
-        state = self.state.model_copy(update={"seen_s": self.now_s, "incumbent": (record or self.record).incumbent})
+        record = record or self.record
+        turned = record.in_force.generation != self.record.in_force.generation
+        seen = {"seen_s": self.now_s, "incumbent": record.incumbent, "awaited": turned or self.state.awaited}
+        state = self.state.model_copy(update=seen)
         decision = Decision(
             sequence=self.snapshot.sequence,
             action=action,
-            record=record or self.record,
+            record=record,
             advised=advised,
             reason=reason,
             message=message,

@@ -1,16 +1,25 @@
 """The decision: a pure function of a Snapshot, of what is remembered, and of the time."""
 
+import json
+
+from leeway_core.policies import Policies
 from leeway_core.reading import Error, Outdated, Stale
+from leeway_core.record import SETTLING_S
 from leeway_core.snapshot import Snapshot
 
 from leeway_tuner.beginning import begin
 from leeway_tuner.case import Answer, Case, same
 from leeway_tuner.space import Space
 from leeway_tuner.state import Proposal, State
-from leeway_tuner.trying import go_on
+from leeway_tuner.trying import breach_by_now, go_on
 
 UNWATCHED_S = 30.0
 """A trial that nobody has looked after for so long is void."""
+ENFORCING_S = 60.0
+"""How long pods may take to enforce the knobs of a trial. They do so between two iterations, of which one may take 30 s
+before its pod is no longer ready."""
+_PUNCTUAL_S = 1.0
+"""A visit and its push take less, as a rule."""
 
 
 def decide(
@@ -33,13 +42,16 @@ def decide(
         or _unwatched(case, now_s)
         or _disturbed(case)
         or _blind(case)
-        or (go_on(case, case.state.trial) if case.state.trial else begin(case))
+        or _taking_over(case)
+        or _go_on(case.with_state(awaited=False))
     )
 
 
 def study_key(snapshot: Snapshot) -> str:
     """Return the name of the search that the Snapshot belongs to: scores of another one tell nothing."""
-    return Space.of(snapshot.ranges).key(snapshot.objectives, snapshot.starting.model_dump(exclude={"generation"}))
+    starting, policies = snapshot.starting.model_dump(exclude={"generation"}), snapshot.record.policies
+    named = [] if policies == Policies() else [json.dumps(policies.model_dump(mode="json"), sort_keys=True)]
+    return Space.of(snapshot.ranges).key(snapshot.objectives, starting, *named)
 
 
 def _recognise(case: Case) -> Case:
@@ -51,8 +63,10 @@ def _recognise(case: Case) -> Case:
         is_starting = same(incumbent, case.snapshot.starting)
         gain = 0.0 if is_starting else case.state.gain
         case = case.void(failures=0, confirmed=is_starting, gain=gain, incumbent_seen=None)
-    if case.state.trial is not None and not same(case.state.trial.candidate, case.record.candidate):
-        case = case.void()
+    trial = case.state.trial
+    if trial is not None and not same(trial.candidate, case.record.candidate):
+        # What is taken back before every pod has enforced it, some pod refuses as a rule.
+        case = case.untried(trial) if case.state.awaited else case.void()
     return case
 
 
@@ -91,20 +105,23 @@ def _unwatched(case: Case, now_s: float) -> Answer | None:
 
 
 def _disturbed(case: Case) -> Answer | None:
-    disturbance = case.snapshot.disturbance
+    disturbance, trial = case.snapshot.disturbance, case.state.trial
     pods = case.snapshot.pods
-    if disturbance is None:
+    if disturbance is None or disturbance == "KnobsPending":
         if not pods or not all(pod.ready for pod in pods):
             disturbance = "PodsNotReady"
         elif any(pod.since_s > case.record.started_at_s for pod in pods):
-            if case.state.trial is not None:
+            if trial is not None:
                 return _give_up(case, "PodRestarted", "A pod has restarted: the trial is void")
-            return _measure_anew(case, max(pod.since_s for pod in pods))
+            if disturbance is None:
+                return _measure_anew(case, max(pod.since_s for pod in pods))
     if disturbance is None:
-        return _measure_anew(case, case.now_s) if case.state.disturbed and case.state.trial is None else None
-    pending = disturbance == "KnobsPending" and case.now_s <= case.record.settled_at_s
-    if pending:
-        return case.answer("Hold", disturbance, "The pods are taking over the knobs")
+        return _measure_anew(case, case.now_s) if case.state.disturbed and trial is None else None
+    if disturbance == "KnobsPending":
+        if _may_take_over(case):
+            return None
+        if trial is not None and case.state.awaited:
+            case = case.untried(trial)
     message = {
         "ReplicasChanging": "Pods come or go: nothing is compared meanwhile",
         "PodsNotReady": "Not every pod is ready: nothing is compared meanwhile",
@@ -118,6 +135,37 @@ def _measure_anew(case: Case, since_s: float) -> Answer:
     record = case.record.back(min(since_s, case.now_s), case.above)
     message = "The pods serve again: a new window begins"
     return case.with_state(disturbed=False).answer("Hold", "NewWindow", message, record=record)
+
+
+def _may_take_over(case: Case) -> bool:
+    """Tell whether pods may still be at an iteration that they began before the knobs were turned."""
+    patience_s = ENFORCING_S if case.state.trial is not None and case.state.awaited else SETTLING_S
+    return case.now_s - case.record.started_at_s <= patience_s
+
+
+def _taking_over(case: Case) -> Answer | None:
+    """Wait, but for harm, until every pod is seen to enforce the knobs: from then on requests count for them.
+
+    A visit that took long pushed them late, or a pod was long at an iteration. The look for harm begins a settling time
+    earlier, with the last visit, as ever: up to now it rested on all that was seen since the push.
+    """
+    pending = case.snapshot.disturbance == "KnobsPending"
+    started_at_s = case.now_s - SETTLING_S
+    late = case.state.awaited and started_at_s > case.record.started_at_s + _PUNCTUAL_S
+    if not pending and not late:
+        return None
+    trial = case.state.trial
+    if trial is not None and case.record.trying and (found := breach_by_now(case, trial)):
+        return found
+    if pending:
+        return case.answer("Hold", "KnobsPending", "The pods are taking over the knobs")
+    record = case.record.model_copy(update={"started_at_s": started_at_s})
+    message = "Every pod has taken over the knobs: their window begins"
+    return case.with_state(awaited=False).answer("Hold", "NewWindow", message, record=record)
+
+
+def _go_on(case: Case) -> Answer:
+    return go_on(case, case.state.trial) if case.state.trial else begin(case)
 
 
 def _blind(case: Case) -> Answer | None:

@@ -34,6 +34,12 @@ class Dimension:
             return (value - low) / (high - low)
         return math.log(value / low) / math.log(high / low)
 
+    def next_to(self, here: int) -> tuple[int, ...]:
+        """Return the values next to one, below it and above."""
+        below = [value for value in self.values if value < here]
+        above = [value for value in self.values if value > here]
+        return (*below[-1:], *above[:1])
+
     def towards(self, goal: int, here: int, cap: float) -> int:
         """Return the value nearest to `goal` that is no further than `cap` from `here`; `here` if none is nearer."""
         reach = [value for value in self.steps if abs(self.place(value) - self.place(here)) <= cap]
@@ -51,6 +57,7 @@ class Space:
         """Return the space of these ranges.
 
         Pods prefill and decode alike as long as both chunk sizes have values in common, which are then turned as one.
+        The share of pods that prefill is of no matter then, nor is it where both have one and the same value.
         """
         budget, sequences, share = (
             _grid(each) for each in (ranges.token_budget, ranges.running_sequences, ranges.prefill_heavy_percent)
@@ -62,7 +69,8 @@ class Space:
             grids["prefill_heavy_chunk", "decode_heavy_chunk"] = common
         else:
             grids |= {("prefill_heavy_chunk",): large, ("decode_heavy_chunk",): small}
-            grids["prefill_heavy_percent",] = share
+            if large != small:
+                grids["prefill_heavy_percent",] = share
         free = {knobs: values for knobs, values in grids.items() if len(values) > 1}
         rungs = _RUNGS.get(len(free), 5)
         return cls(tuple(Dimension(knobs, _thin(values, rungs), values) for knobs, values in free.items()))
@@ -102,12 +110,32 @@ class Space:
         moves = zip(self.dimensions, point, self.point(incumbent), strict=True)
         return max((abs(each.place(there) - each.place(here)) for each, there, here in moves), default=0.0)
 
-    def towards(self, goal: Knobs, incumbent: Knobs, cap: float) -> Point | None:
-        """Return the point on the way to `goal` that is as far as `cap` allows, or None if none is that pods take."""
+    def in_reach(self, point: Point, incumbent: Knobs, cap: float, limit: float) -> bool:
+        """Tell whether no knob moves further than `cap`, or to its next value where that is further, up to `limit`."""
+        if len(point) != len(self.dimensions) or self.boldness(point, incumbent) > limit:
+            return False
+        moves = zip(self.dimensions, point, self.point(incumbent), strict=True)
+        return all(
+            abs(each.place(there) - each.place(here)) <= cap or there in each.next_to(here)
+            for each, there, here in moves
+        )
+
+    def widest_step(self, incumbent: Knobs) -> float:
+        """Return how far the next value of a knob is at most."""
+        here = zip(self.dimensions, self.point(incumbent), strict=True)
+        steps = (abs(each.place(value) - each.place(mine)) for each, mine in here for value in each.next_to(mine))
+        return max(steps, default=0.0)
+
+    def towards(self, goal: Knobs, incumbent: Knobs, cap: float, generation: int) -> Knobs | None:
+        """Return the knobs as far on the way to `goal` as `cap` allows, or None if there are none that pods take.
+
+        What does not move stays as it is, even where knobs that are turned together differ.
+        """
         places = zip(self.dimensions, self.point(incumbent), self.point(goal), strict=True)
-        point = tuple(each.towards(there, here, cap) for each, here, there in places)
-        stays = point == self.point(incumbent)
-        return None if stays or not _makes_sense(self.knobs(point, incumbent, incumbent.generation)) else point
+        moves = ((each, here, each.towards(there, here, cap)) for each, here, there in places)
+        turned = {knob: there for each, here, there in moves if there != here for knob in each.knobs}
+        knobs = incumbent.model_copy(update={**turned, "generation": generation})
+        return knobs if turned and _makes_sense(knobs) else None
 
     def smallest_step(self, incumbent: Knobs) -> float:
         """Return the boldness that lets every knob move by one value at least."""

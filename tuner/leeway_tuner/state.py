@@ -27,6 +27,8 @@ class Trial(Model):
     incumbent_seen: Window
     candidate_seen: Window | None = None
     pairs: int = 0
+    starved: bool = False
+    """Whether hardly a request ended under the candidate: the incumbent's next window tells whether it held them up."""
 
 
 class Outcome(Model):
@@ -47,7 +49,7 @@ class State(Model):
     """All of it; the record of the profile, not this, tells which knobs are in force."""
 
     key: str = ""
-    """Names the study: changes with the search space and with the objectives."""
+    """Names the study: changes with the search space, the objectives and the policies."""
     incumbent: Knobs | None = None
     gain: float = 0.0
     """By how much the incumbent is better than the starting knobs."""
@@ -64,10 +66,13 @@ class State(Model):
     """Whether the incumbent is the starting knobs or has beaten them again when the search was over."""
     rest_until_s: float = 0.0
     disturbed: bool = False
+    awaited: bool = False
+    """Whether knobs were turned that not every pod has been seen to enforce yet."""
     seen_s: float = 0.0
     """Time of the last Snapshot."""
     ledger: Ledger = Field(default_factory=Ledger)
     outcome: Outcome | None = None
     """Set when a trial has just ended: the study is to be told."""
     wanted_boldness: float | None = None
-    """Set when a trial could begin and no proposal is there: how bold it may be."""
+    """Set when a trial could begin and no proposal is there: how bold it may be, but for steps to
+    the next value of a knob, which only `radius` limits."""

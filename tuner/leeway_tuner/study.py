@@ -49,17 +49,23 @@ class Search:
                 )
 
     def ask(
-        self, incumbent: Knobs, boldness: float, tried: Iterable[Point], binding: Binding | None = None
+        self,
+        incumbent: Knobs,
+        boldness: float,
+        tried: Iterable[Point],
+        binding: Binding | None = None,
+        limit: float = 1.0,
     ) -> Proposal | None:
         """Return what to try next, no bolder than that and not tried yet, or None if there is nothing.
 
+        The next value of a knob may be further away, but no further than `limit`.
         `binding` is what holds the incumbent back: settings that can only make that worse come last.
         """
         out = {*tried, self._space.point(incumbent)}
         allowed = [
             point
             for point in self._space.points(incumbent)
-            if point not in out and self._space.boldness(point, incumbent) <= boldness
+            if point not in out and self._space.in_reach(point, incumbent, boldness, limit)
         ]
         helping = [point for point in allowed if self._may_help(point, incumbent, binding)]
         point = self._nearest(helping or allowed, self._wanted(incumbent, binding)) if allowed else None

@@ -1,6 +1,7 @@
 """A running trial: windows of the candidate and of the incumbent alternate until one of them is the better."""
 
 from leeway_core.decision import Evidence
+from leeway_core.record import Record
 
 from leeway_tuner.case import Answer, Case, same
 from leeway_tuner.evidence import RISK, Difference, Window, breach, numbers, score
@@ -12,6 +13,8 @@ _PROMISING = 0.5
 """A mean of so much of its margin is worth more windows."""
 _WORTHWHILE = 0.02
 """A smaller gain of score is not looked for."""
+_SILENT_WINDOWS = 2
+"""For so long too few requests may end to judge by, before it matters why."""
 _SHRINK, _GROW = 0.5, 1.5
 _CONFIRMED = "The incumbent beats the starting knobs, or what is nearer to them"
 
@@ -23,16 +26,14 @@ def go_on(case: Case, trial: Trial) -> Answer:
 
 def _watch(case: Case, trial: Trial) -> Answer:
     """The candidate is in force: back at once if it does harm, else back when its window is full."""
-    if found := _breach_by_now(case, trial):
+    if found := breach_by_now(case, trial):
         return found
     now = case.window
     seen = now.plus(trial.candidate_seen) if now else trial.candidate_seen
     evidence = _evidence(trial, seen)
     if case.full_window is None or now is None:
-        if now is None and case.now_s - case.record.settled_at_s > 2 * case.snapshot.window_s:
-            message = "Under the candidate hardly any request ends"
-            gain = -trial.incumbent_seen.total.share
-            return _harmful(case, trial, gain, evidence, reason="Starved", message=message)
+        if now is None and _is_silent(case):
+            return _doubt(case, trial, evidence)
         if case.overdue:
             return _void(case, evidence)
         return case.answer("Hold", "MeasuringCandidate", "The candidate is measured", evidence=evidence)
@@ -41,14 +42,27 @@ def _watch(case: Case, trial: Trial) -> Answer:
     case = case.with_state(ledger=ledger, trial=trial)
     if seen is not None and _is_hopeless(trial, score(seen, trial.incumbent_seen)):
         return _lost(case, trial, score(seen, trial.incumbent_seen))
-    record = case.record.model_copy(
-        update={"incumbent": case.push(case.record.incumbent), "trying": False, "started_at_s": case.now_s}
-    )
     message = "The candidate has been measured: the incumbent's turn, to compare"
-    return case.answer("RollBack", "Compare", message, record=record, evidence=_evidence(trial, seen))
+    return case.answer("RollBack", "Compare", message, record=_incumbents_turn(case), evidence=_evidence(trial, seen))
 
 
-def _breach_by_now(case: Case, trial: Trial) -> Answer | None:
+def _incumbents_turn(case: Case) -> Record:
+    incumbent = case.push(case.record.incumbent)
+    return case.record.model_copy(update={"incumbent": incumbent, "trying": False, "started_at_s": case.now_s})
+
+
+def _is_silent(case: Case) -> bool:
+    return case.now_s - case.record.settled_at_s > _SILENT_WINDOWS * case.snapshot.window_s
+
+
+def _doubt(case: Case, trial: Trial, evidence: Evidence) -> Answer:
+    """Go back at once: the candidate holds requests up, or nobody sends any. What is in hand now will tell."""
+    case = case.with_state(trial=trial.model_copy(update={"starved": True}))
+    message = "Under the candidate hardly any request ends: the incumbent's turn, to see whether there are any"
+    return case.answer("RollBack", "Starved", message, record=_incumbents_turn(case), evidence=evidence)
+
+
+def breach_by_now(case: Case, trial: Trial) -> Answer | None:
     """Look for a breach in what has settled, and in all since the push, which shows it up to a settling time sooner.
 
     Which requests began under the candidate no counter tells. Those that began before fare as the incumbent's do: they
@@ -66,17 +80,23 @@ def _breach_by_now(case: Case, trial: Trial) -> Answer | None:
 
 def _compare(case: Case, trial: Trial) -> Answer:
     """The incumbent is in force again: when its window is full, decide or go round once more."""
-    now, seen = case.full_window, trial.candidate_seen
-    if now is None or seen is None:
-        if case.overdue:
+    now, seen, before = case.full_window, trial.candidate_seen, trial.incumbent_seen
+    if now is None:
+        if case.overdue or (trial.starved and _is_silent(case)):
             return _void(case, _evidence(trial, seen))
         return case.answer("Hold", "MeasuringIncumbent", "The incumbent is measured", evidence=_evidence(trial, seen))
-    trial = trial.model_copy(update={"incumbent_seen": trial.incumbent_seen.plus(now)})
+    trial = trial.model_copy(update={"incumbent_seen": before.plus(now)})
     case = case.with_state(trial=trial, ledger=case.state.ledger.with_window(now, case.now_s))
+    worse = breach(seen, trial.incumbent_seen, case.snapshot.objectives) if seen else None
+    if seen is not None and worse is not None:
+        return _breached(case, trial, score(seen, trial.incumbent_seen).mean, _evidence(trial, seen), worse)
+    if seen is None or trial.starved:
+        return _starved(case, trial, now, before)
+    return _judge(case, trial, seen)
+
+
+def _judge(case: Case, trial: Trial, seen: Window) -> Answer:
     found, evidence = score(seen, trial.incumbent_seen), _evidence(trial, seen)
-    worse = breach(seen, trial.incumbent_seen, case.snapshot.objectives)
-    if worse is not None:
-        return _breached(case, trial, found.mean, evidence, worse)
     if found.low() > 0:
         return _won(case, trial, found, evidence)
     overspent = case.state.ledger.overspent(case.snapshot.objectives, case.snapshot.exploration_budget_percent)
@@ -87,6 +107,16 @@ def _compare(case: Case, trial: Trial) -> Answer:
     )
     message = f"{found.mean:+.3f} ± {found.margin(RISK):.3f} is not decided yet: the candidate once more"
     return case.answer("Try", "Compare", message, record=record, evidence=evidence)
+
+
+def _starved(case: Case, trial: Trial, now: Window, before: Window) -> Answer:
+    """There are requests again: those that the candidate held up end late, those that nobody had sent do not."""
+    evidence = _evidence(trial, trial.candidate_seen)
+    if breach(now, before, case.snapshot.objectives) is not None:
+        message = "Under the candidate hardly any request ended, and those that waited for it were late"
+        return _harmful(case, trial, -before.total.share, evidence, reason="Starved", message=message)
+    message = "Under the candidate hardly any request ended, and none was late for it: the trial is void"
+    return case.untried(trial).answer("RollBack", "TooFewSamples", message, record=case.back(), evidence=evidence)
 
 
 def _won(case: Case, trial: Trial, found: Difference, evidence: Evidence) -> Answer:

@@ -37,7 +37,9 @@ def deliberate(storage: BaseStorage, snapshot: Snapshot, state: State, now_s: fl
     if following.wanted_boldness is None:
         return decision, following
     held_back_by = binding(snapshot.telemetry)
-    proposal = search.ask(snapshot.record.incumbent, following.wanted_boldness, following.tried, held_back_by)
+    proposal = search.ask(
+        snapshot.record.incumbent, following.wanted_boldness, following.tried, held_back_by, following.radius
+    )
     return decide(snapshot, state, now_s, proposal, exhausted=proposal is None)
 
 
