@@ -7,8 +7,9 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from leeway_core.errors import UserError
 from leeway_standalone.state import Launch
@@ -18,6 +19,10 @@ from leeway_demo.profile import NAME, NAMESPACE
 PODS = f"leeway.dev/profile={NAME}"
 LOOK_EVERY_S = 1.0
 ANSWER_TIMEOUT_S = 10.0
+TRIES = 3
+"""A call of a machine that serves, tunes and measures may be slow once, which is no end of a demonstration."""
+
+T = TypeVar("T")
 
 
 class Cluster:
@@ -69,14 +74,35 @@ class Cluster:
         """Ask Prometheus: labels and value of each series of an instant vector."""
         parameters = urllib.parse.urlencode({"query": expression})
         url = f"{self.prometheus_url}/api/v1/query?{parameters}"
-        with urllib.request.urlopen(url, timeout=ANSWER_TIMEOUT_S) as response:  # noqa: S310 - our own loopback
-            answer = json.load(response)
-        return [(each["metric"], float(each["value"][1])) for each in answer["data"]["result"]]
+
+        def ask() -> list[tuple[Mapping[str, str], float]]:
+            try:
+                with urllib.request.urlopen(url, timeout=ANSWER_TIMEOUT_S) as response:  # noqa: S310 - our own loopback
+                    answer = json.load(response)
+            except (OSError, HTTPException, ValueError) as error:
+                raise UserError(f"Prometheus does not answer: {error}") from error
+            return [(each["metric"], float(each["value"][1])) for each in answer["data"]["result"]]
+
+        return _patiently(ask)
 
     def _run(self, *arguments: str, text: str | None = None) -> str:
         command: Sequence[str] = (str(self._kubectl), "--namespace", NAMESPACE, *arguments)
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
-        done = subprocess.run(command, env=environment, input=text, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UserError(f"kubectl {arguments[0]} failed: {done.stderr.strip()}")
-        return done.stdout
+
+        def call() -> str:
+            done = subprocess.run(command, env=environment, input=text, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise UserError(f"kubectl {arguments[0]} failed: {done.stderr.strip()}")
+            return done.stdout
+
+        return _patiently(call)
+
+
+def _patiently(call: Callable[[], T]) -> T:
+    """Return what a call gives that may be made more than once, and does not fail each time."""
+    for _ in range(TRIES - 1):
+        try:
+            return call()
+        except UserError:
+            time.sleep(LOOK_EVERY_S)
+    return call()

@@ -3,16 +3,18 @@
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from leeway_core.errors import UserError
 from leeway_core.objective import Objective
 from leeway_load.exchange import Exchange
 from leeway_standalone.binaries import ALL, ensure
@@ -46,8 +48,7 @@ def run(*, keep: bool, report: Path, began_at_s: float) -> bool:
     """Run all phases, write the report, print the figures as the last line; return whether tuning helped."""
     binaries = ensure(ALL)
     # So that requests leave on time, this process, which looks and draws, stands back behind the sender, as pods do.
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as sender, _folder(keep) as folder:
-        sender.submit(os.getpid).result()
+    with _sender() as sender, _folder(keep) as folder:
         os.nice(NICENESS)
         standalone = Standalone(folder)
         try:
@@ -72,6 +73,19 @@ def run(*, keep: bool, report: Path, began_at_s: float) -> bool:
         _tell_how_to_look_around(cluster, binaries["kubectl"])
     print(json.dumps(figures))  # noqa: T201 - the figures are this command's output
     return helped
+
+
+@contextmanager
+def _sender() -> Iterator[ProcessPoolExecutor]:
+    """Start a process that sends; when something else fails, nobody waits for what it has yet to send."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as sender:
+        process = sender.submit(os.getpid).result()
+        try:
+            yield sender
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            raise
 
 
 @contextmanager
@@ -162,10 +176,11 @@ class _Demonstration:
         future = self._sender.submit(replay, planned, self._cluster.gateway_url, title)
         with Live(console=_out, auto_refresh=False, transient=True) as screen:
             while not future.done():
-                moment = self._history.look()
-                if live:
-                    left_s = duration_s - (time.time() - began_s)
-                    screen.update(view.live(moment, self._history.decisions, self._objectives, left_s), refresh=True)
+                with suppress(UserError):  # the next look may succeed, and the requests go on meanwhile
+                    moment = self._history.look()
+                    if live:
+                        left_s, decisions = duration_s - (time.time() - began_s), self._history.decisions
+                        screen.update(view.live(moment, decisions, self._objectives, left_s), refresh=True)
                 _wait(future)
         return Phase(title, began_s, future.result(), self._objectives)
 

@@ -25,7 +25,10 @@ class Line:
 
 
 def present(profile: Profile) -> list[str]:
-    """Return what the status tells of telemetry, objectives and knobs, a line each."""
+    """Return what the status tells of telemetry, objectives, knobs and what was done last, a line each.
+
+    Of the latter the tuner does not know all: the operator goes back to the incumbent by itself.
+    """
     status = profile.status
     lines = [
         f"telemetry: {condition.reason}: {condition.message}"
@@ -36,6 +39,9 @@ def present(profile: Profile) -> list[str]:
         lines.append("objectives: " + "; ".join(map(_fares, status.objectives)))
     if status.knobs is not None:
         lines.append("knobs: " + _knobs(status.knobs))
+    lines += [
+        f"done at {_moment(each.time)}: {each.action}: {each.message}" for each in reversed(status.decisions or ())
+    ]
     return lines
 
 
@@ -85,11 +91,15 @@ def _line(group: Sequence[Decided]) -> Line:
     last = group[-1]
     times = f" x{len(group)}" if len(group) > 1 else ""
     return Line(
-        when=datetime.fromtimestamp(last.snapshot.now_s, UTC).strftime("%m-%d %H:%M:%S"),
+        when=_moment(datetime.fromtimestamp(last.snapshot.now_s, UTC)),
         action=f"{last.decision.action}{times}",
         why=f"{last.decision.reason}: {last.decision.message}",
         details=(_seen(last.snapshot), *_compared(last.decision.evidence), *_chosen(last)),
     )
+
+
+def _moment(time: datetime) -> str:
+    return time.strftime("%m-%d %H:%M:%S")
 
 
 def _seen(snapshot: Snapshot) -> str:

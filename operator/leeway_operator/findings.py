@@ -53,6 +53,8 @@ def _ready(spec: Spec, seen: Seen) -> Finding:
         return Finding("Ready", "False", "ScaledToZero", "spec.replicas is 0, so nothing serves")
     enough = observed.ready >= spec.replicas - spec.replicas // 4
     count = f"{observed.ready} of {spec.replicas} engine pods are ready"
+    if observed.strangers:
+        count += f", not counting pods that have only their labels: {', '.join(observed.strangers)}"
     if enough and any(pod.ready for pod in observed.gateways):
         return Finding("Ready", "True", "Serving", count)
     if hindrance := _hindrance(seen):

@@ -9,6 +9,7 @@ from leeway_core.pod_knobs import PodKnobs
 from leeway_core.record import Record
 
 from leeway_operator.metrics import PUSHES
+from leeway_operator.names import Names
 from leeway_operator.observation import Observation, PodObserved
 from leeway_operator.pod_client import PodClient, PushRefusedError
 from leeway_operator.pods import Pod
@@ -23,20 +24,24 @@ class Fleet:
     observed: Observation
 
     @classmethod
-    async def look(cls, client: PodClient, token: str, replicas: int, pods: Iterable[Pod]) -> Self:
+    async def look(cls, client: PodClient, token: str, names: Names, replicas: int, pods: Iterable[Pod]) -> Self:
         """Ask all engine pods for their knobs."""
-        by_component: dict[str, list[Pod]] = {"engine": [], "gateway": []}
+        engines, gateways, strangers = list[PodObserved](), list[Pod](), list[str]()
         for pod in pods:
-            by_component[pod.component].append(pod)
-        unasked = tuple(PodObserved(pod, None) for pod in by_component["engine"])
-        fleet = cls(client, token, Observation(replicas, unasked, tuple(by_component["gateway"])))
-        return await fleet.look_again()
+            if pod.component == "gateway":
+                gateways.append(pod)
+            elif (ordinal := names.ordinal(pod.name)) is not None:
+                engines.append(PodObserved(pod, ordinal))
+            else:
+                strangers.append(pod.name)
+        observed = Observation(replicas, tuple(engines), tuple(gateways), tuple(strangers))
+        return await cls(client, token, observed).look_again()
 
     async def look_again(self) -> Self:
         """Ask the same pods again."""
-        pods = [item.pod for item in self.observed.engines]
-        replies = await asyncio.gather(*(self.client.read(pod, self.token) for pod in pods))
-        engines = tuple(PodObserved(pod, reply) for pod, reply in zip(pods, replies, strict=True))
+        asked = self.observed.engines
+        replies = await asyncio.gather(*(self.client.read(item.pod, self.token) for item in asked))
+        engines = tuple(replace(item, knobs=reply) for item, reply in zip(asked, replies, strict=True))
         return replace(self, observed=replace(self.observed, engines=engines))
 
     async def push(self, record: Record) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from leeway_operator.children import children, token_secret
-from leeway_operator.children.parts import Object
+from leeway_operator.children.parts import Object, is_child
 from leeway_operator.children.secret import token_in
 from leeway_operator.cluster import ApiError, Cluster
 from leeway_operator.memory import Memory
@@ -34,15 +34,22 @@ class Keeper:
         self._monitor_labels = monitor_labels
 
     async def token(self, profile: Profile, memory: Memory, now_s: float) -> str:
-        """Return the token of the knob endpoints, which is made once and then kept."""
+        """Return the token of the knob endpoints, which is made once and then kept.
+
+        Pods know a new one only when the kubelet has handed it on, in about a minute, and take no knobs until then. So
+        a Secret that was deleted comes back with its token, and one of a profile before, whose pods may still run,
+        passes on its own.
+        """
+        if memory.token and not memory.due(profile.generation, now_s):
+            return memory.token
         path = path_to("Secret", profile.namespace, profile.names.token)
-        if not memory.token or memory.due(profile.generation, now_s):
-            memory.token = token_in(await self._cluster.get(path))
-        if not memory.token:
-            token = secrets.token_urlsafe(32)
+        found = await self._cluster.get(path)
+        token = token_in(found)
+        if found is None or not token or not is_child(profile, found):
+            token = token or memory.token or secrets.token_urlsafe(32)
             await self._cluster.apply(path, token_secret(profile, token))
-            memory.token = token
-        return memory.token
+        memory.token = token
+        return token
 
     async def keep(self, profile: Profile, memory: Memory, now_s: float) -> None:
         """Apply all children where that is due, and remember what was refused."""

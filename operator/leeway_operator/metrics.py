@@ -4,7 +4,7 @@ from importlib.metadata import version
 from typing import get_args
 
 from leeway_core.buckets import LATENCY_BUCKETS_S
-from leeway_core.decision import Action, Decision
+from leeway_core.decision import Action
 from leeway_core.knobs import Knobs
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, start_http_server
 
@@ -36,16 +36,16 @@ KNOBS = Gauge(
     "leeway_operator_knobs", "Knobs that every pod of a profile should have.", (*_PROFILE, "knob"), registry=REGISTRY
 )
 DECISIONS = Counter(
-    "leeway_operator_decisions", "Decisions carried out, by what was decided.", (*_PROFILE, "action"), registry=REGISTRY
+    "leeway_operator_decisions", "Decisions carried out, by what was done.", (*_PROFILE, "action"), registry=REGISTRY
 )
 
 
-def tell(namespace: str, profile: str, knobs: Knobs, decision: Decision | None) -> None:
+def tell(namespace: str, profile: str, knobs: Knobs, done: Action | None) -> None:
     """Tell what a visit of a profile came to."""
     for knob, value in knobs.model_dump().items():
         KNOBS.labels(namespace, profile, knob).set(value)
     for action in get_args(Action):
-        DECISIONS.labels(namespace, profile, action).inc(decision is not None and decision.action == action)
+        DECISIONS.labels(namespace, profile, action).inc(action == done)
 
 
 def forget(namespace: str, profile: str) -> None:

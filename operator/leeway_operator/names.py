@@ -1,5 +1,6 @@
 """What the children of a profile are called, labelled and reached by."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 ENGINE_PORT = 8000
@@ -66,6 +67,18 @@ class Names:
     def pod(self, ordinal: int) -> str:
         """Of an engine pod."""
         return f"{self.engine}-{ordinal}"
+
+    def ordinal(self, pod: str) -> int | None:
+        """Place of a pod in the StatefulSet, by its name; None where it is none of its pods."""
+        stem, _, number = pod.rpartition("-")
+        return int(number) if stem == self.engine and number.isdecimal() else None
+
+    def makes_pods(self, reference: Mapping[str, str]) -> bool:
+        """Tell whether the object that is referred to makes this profile's pods."""
+        kind, name = reference.get("kind"), reference.get("name", "")
+        if kind == "ReplicaSet":  # of the Deployment, after which it is called
+            return name.rpartition("-")[0] == self.gateway
+        return kind == "StatefulSet" and name == self.engine
 
     def selector(self, *components: str) -> str:
         """Label selector of the pods of these components."""

@@ -15,7 +15,9 @@ class PodObserved:
     """An engine pod and what it says of its knobs."""
 
     pod: Pod
-    knobs: KnobsReply | None
+    ordinal: int
+    """Its place in the StatefulSet."""
+    knobs: KnobsReply | None = None
     """None while it does not answer."""
 
     def seen(self) -> PodSeen:
@@ -37,6 +39,8 @@ class Observation:
     """How many engine pods are asked for."""
     engines: tuple[PodObserved, ...]
     gateways: tuple[Pod, ...]
+    strangers: tuple[str, ...] = ()
+    """Names of pods that have the labels of engine pods, such as a copy to debug one, and are none of them."""
 
     @property
     def ready(self) -> int:
@@ -50,7 +54,7 @@ class Observation:
 
     def wanted(self, item: PodObserved, record: Record) -> PodKnobs:
         """Return the knobs that a pod should have."""
-        return pod_settings(record.in_force, record.policies, item.pod.ordinal, self.replicas)
+        return pod_settings(record.in_force, record.policies, item.ordinal, self.replicas)
 
     def to_push(self, record: Record) -> list[tuple[Pod, PodKnobs]]:
         """Return the pods that answer but have not accepted the knobs in force, and these."""

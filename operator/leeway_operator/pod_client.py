@@ -44,7 +44,8 @@ class PodClient:
             ) as response:
                 answer = await response.json()
                 if response.status != 200:
-                    raise PushRefusedError(f"{pod.name}: {answer.get('refusal') or response.status}")
+                    refusal = answer.get("refusal") if isinstance(answer, dict) else None
+                    raise PushRefusedError(f"{pod.name}: {refusal or response.status}")
                 return KnobsReply.model_validate(answer)
         except (TimeoutError, aiohttp.ClientError, ValidationError, ValueError) as error:
             raise PushRefusedError(f"{pod.name}: {str(error) or type(error).__name__}") from error

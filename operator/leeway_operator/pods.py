@@ -53,11 +53,6 @@ class Pod:
             trouble=_trouble(conditions, container, status),
         )
 
-    @property
-    def ordinal(self) -> int:
-        """Its place in the StatefulSet."""
-        return int(self.name.rsplit("-", 1)[-1])
-
 
 def _trouble(
     conditions: Mapping[str, Mapping[str, Any]], container: Mapping[str, Any], status: Mapping[str, Any]

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from pydantic import ValidationError
+
 from leeway_operator.names import Names
 from leeway_operator.spec import Spec
 from leeway_operator.status import Status
@@ -32,7 +34,7 @@ class Profile:
             uid=metadata["uid"],
             generation=metadata["generation"],
             spec=Spec.model_validate(dict(body["spec"])),
-            status=Status.model_validate(dict(body.get("status") or {})),
+            status=_status(body.get("status") or {}),
             leaving="deletionTimestamp" in metadata,
         )
 
@@ -40,3 +42,11 @@ class Profile:
     def names(self) -> Names:
         """The names of its children."""
         return Names(self.name)
+
+
+def _status(found: Mapping[str, Any]) -> Status:
+    """Read the status, which begins anew where another version's, or another writer's, makes no sense."""
+    try:
+        return Status.model_validate(dict(found))
+    except ValidationError:
+        return Status()

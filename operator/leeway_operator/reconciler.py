@@ -1,6 +1,7 @@
 """One visit of a profile: observe, decide, check again, record, push, read back, report."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,15 +27,19 @@ from leeway_operator.records import Records
 from leeway_operator.report import report, unvisited
 from leeway_operator.seen import Seen
 from leeway_operator.snapshot import no_telemetry, snapshot_of
+from leeway_operator.spec import Spec
 from leeway_operator.status import Status
 from leeway_operator.telemetry import Scope, read
 from leeway_operator.tuner_client import TunerClient, TunerError
+
+logger = logging.getLogger(__name__)
 
 LONGEST_READING_WINDOWS = 5
 """How many windows a reading reaches back at most, while the same knobs are in force for long."""
 
 LASTING_FAILURES = 3
-"""How many visits in a row must fail for the status to tell: a server that restarts is no news."""
+"""How many visits in a row must fail for the status to tell, and for a trial to end: a server that restarts is no
+news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +57,40 @@ class Reconciler:
     clock: Callable[[], float] = time.time
 
     async def visit(self, profile: Profile, memory: Memory) -> None:
-        """Visit a profile once; raises ApiError where the API server is in the way, and reports what lasts."""
+        """Visit a profile once; raises ApiError where the API server is in the way, and anything for a bug.
+
+        Where that lasts, it is reported, and no candidate stays in force.
+        """
         now_s = self.clock()
         try:
             await self._visit(profile, memory, now_s)
-        except ApiError as error:
+        except Exception as error:
             memory.failures += 1
-            if memory.failures == LASTING_FAILURES:
-                last = memory.status or profile.status
-                await self._write_status(profile, memory, unvisited(profile, last, str(error), now_s))
+            if memory.failures >= LASTING_FAILURES:
+                await self._end_trial(profile, memory, now_s)
+                status = unvisited(profile, memory.status or profile.status, *_reason(error), now_s)
+                await self._write_status(profile, memory, status)
             raise
         memory.failures = 0
+
+    async def _end_trial(self, profile: Profile, memory: Memory, now_s: float) -> None:
+        """Put the incumbent in force, as far as that can be done while visits fail."""
+        try:
+            record = await self.records.read(profile, memory, now_s)
+            record = record.back(now_s) if record.candidate else record
+            await self.records.write(profile, memory, record)
+            fleet = await self._fleet(profile, memory.token)
+            await fleet.push(record)
+        except ApiError as error:
+            logger.warning("%s/%s: the incumbent cannot be put in force: %s", profile.namespace, profile.name, error)
+        except Exception:
+            logger.exception("%s/%s: the incumbent cannot be put in force", profile.namespace, profile.name)
+
+    async def _fleet(self, profile: Profile, token: str) -> Fleet:
+        items = await self.cluster.items(
+            path_to("Pod", profile.namespace), labels=profile.names.selector("engine", "gateway")
+        )
+        return await Fleet.look(self.pods, token, profile.names, profile.spec.replicas, map(Pod.read, items))
 
     async def _visit(self, profile: Profile, memory: Memory, now_s: float) -> None:
         token = await self.keeper.token(profile, memory, now_s)
@@ -70,12 +98,9 @@ class Reconciler:
         record = obeying(record, knob_ranges(profile.spec), policies_of(profile.spec.scheduling), now_s)
         await self.records.write(profile, memory, record)
         await self.keeper.keep(profile, memory, now_s)
-        items = await self.cluster.items(
-            path_to("Pod", profile.namespace), labels=profile.names.selector("engine", "gateway")
-        )
-        fleet = await Fleet.look(self.pods, token, profile.spec.replicas, map(Pod.read, items))
+        fleet = await self._fleet(profile, token)
         snapshot = await self._snapshot(profile, memory, record, fleet.observed, now_s)
-        decision, failure = await self._decide(snapshot)
+        decision, failure = await self._decide(snapshot, memory)
         memory.sequence = decision.sequence if decision else memory.sequence
         wanted = decision.record if decision else record.back(now_s) if record.candidate else record
         wanted = fleet.observed.overruled(wanted, now_s)
@@ -89,7 +114,6 @@ class Reconciler:
             await self.records.write(profile, memory, wanted)
             refusals += await fleet.push(wanted)
         fleet = await fleet.look_again()
-        tell(profile.namespace, profile.name, wanted.in_force, decision)
         seen = Seen(
             observed=fleet.observed,
             record=wanted,
@@ -97,17 +121,18 @@ class Reconciler:
             decision=decision,
             tuner=self.tuner.service,
             failure=failure,
-            push_refusal="; ".join(refusals),
+            push_refusal="; ".join(dict.fromkeys(refusals)),
             child_refusals=tuple(memory.refusals),
-            no_pods_because=await self._obstacle(profile) if not fleet.observed.engines else "",
+            no_pods_because=await self._obstacle(profile) if _lacks_pods(profile.spec, fleet.observed) else "",
         )
+        tell(profile.namespace, profile.name, wanted.in_force, seen.action)
         await self._write_status(profile, memory, report(profile, memory.status or profile.status, seen, now_s))
 
     async def _obstacle(self, profile: Profile) -> str:
-        """Return why no engine pod can be made, where Kubernetes tells."""
-        fields = f"involvedObject.kind=StatefulSet,involvedObject.name={profile.names.engine},reason=FailedCreate"
-        events = await self.cluster.items(path_to("Event", profile.namespace), fields=fields)
-        latest = max(events, key=lambda event: event.get("lastTimestamp") or "", default={})
+        """Return why a pod cannot be made, where Kubernetes tells."""
+        events = await self.cluster.items(path_to("Event", profile.namespace), fields="reason=FailedCreate")
+        mine = [event for event in events if profile.names.makes_pods(event["involvedObject"])]
+        latest = max(mine, key=lambda event: event.get("lastTimestamp") or "", default={})
         return str(latest.get("message", ""))
 
     async def _snapshot(
@@ -127,15 +152,18 @@ class Reconciler:
             profile, sequence=memory.sequence, record=record, observed=observed, telemetry=telemetry, now_s=now_s
         )
 
-    async def _decide(self, snapshot: Snapshot) -> tuple[Decision | None, str]:
+    async def _decide(self, snapshot: Snapshot, memory: Memory) -> tuple[Decision | None, str]:
         """Return the tuner's decision, or None and why there is none."""
         if snapshot.mode == "Observe":
             return None, ""
+        if memory.failures >= LASTING_FAILURES:
+            return None, "visits have failed, so nothing is tried before one succeeds"
         try:
             decision = await self.tuner.decide(snapshot)
         except TunerError as error:
             return None, str(error)
-        if not snapshot.ranges.hold(decision.record.in_force):
+        decided = (decision.record.incumbent, decision.record.candidate or decision.record.incumbent)
+        if not all(map(snapshot.ranges.hold, decided)):
             return None, "the tuner decided on knobs outside their bounds"
         if decision.record.policies != snapshot.record.policies:
             return None, "the tuner changed policies, which only the profile may"
@@ -163,3 +191,14 @@ class Reconciler:
             },
         )
         memory.status = status
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """Return the reason and the message of visits that end so."""
+    words = " ".join(str(error).split())
+    return ("ApiError", words) if isinstance(error, ApiError) else ("VisitFailed", f"{type(error).__name__}: {words}")
+
+
+def _lacks_pods(spec: Spec, observed: Observation) -> bool:
+    """Tell whether there are fewer pods than asked for, ready or not."""
+    return len(observed.engines) < spec.replicas or len(observed.gateways) < spec.gateway.replicas

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from leeway_operator.children import boot_configuration
 from leeway_operator.children.configuration import RECORD_KEY
+from leeway_operator.children.parts import is_child
 from leeway_operator.cluster import Cluster
 from leeway_operator.knobs import first_record
 from leeway_operator.memory import Memory
@@ -23,10 +24,10 @@ class Records:
         """Return the record; what others have made of it is overruled by the incumbent as it was last written.
 
         A trial of which nothing is remembered has gone on unwatched, so it ends. A lost record begins anew with the
-        starting knobs.
+        starting knobs, and so does a profile that was made anew: what another of its name has left is not its own.
         """
         found = await self._cluster.get(path_to("ConfigMap", profile.namespace, profile.names.knobs))
-        memory.boot_data = (found or {}).get("data") or {}
+        memory.boot_data = (found.get("data") or {}) if found and is_child(profile, found) else {}
         record = _parse(memory.boot_data.get(RECORD_KEY, ""))
         if memory.record is not None and record != memory.record:
             return memory.record.back(now_s)

@@ -11,7 +11,7 @@ from leeway_operator.findings import Finding, findings
 from leeway_operator.profile import Profile
 from leeway_operator.seen import Seen
 from leeway_operator.status import Attainment, Condition, ConditionType, DecisionRecord, KnobsStatus, Status
-from leeway_operator.summary import LONGEST_SUMMARY, summary
+from leeway_operator.summary import fitting, summary
 
 KEPT_DECISIONS = 5
 LONGEST_MESSAGE = 1024
@@ -35,18 +35,18 @@ def report(profile: Profile, last: Status, seen: Seen, now_s: float) -> Status:
     )
 
 
-def unvisited(profile: Profile, last: Status, why: str, now_s: float) -> Status:
+def unvisited(profile: Profile, last: Status, reason: str, why: str, now_s: float) -> Status:
     """Return the status of a profile whose visits fail: what was known of it last, and why no more is."""
     now = datetime.fromtimestamp(int(now_s), UTC)
     known = {condition.type: condition for condition in last.conditions or ()}
-    unknown = [Finding(kind, "Unknown", "ApiError", why) for kind in get_args(ConditionType) if kind not in known]
-    broken = Finding("Degraded", "True", "ApiError", why)
+    unknown = [Finding(kind, "Unknown", reason, why) for kind in get_args(ConditionType) if kind not in known]
+    broken = Finding("Degraded", "True", reason, why)
     for finding in (*unknown, broken):
         known[finding.type] = _condition(finding, profile.generation, last, now)
     conditions = [known[kind] for kind in get_args(ConditionType)]
     found = {
         "observed_generation": profile.generation,
-        "summary": f"ApiError: {why}"[:LONGEST_SUMMARY],
+        "summary": fitting(f"{reason}: {why}"),
         "conditions": conditions,
     }
     return last.model_copy(update=found)
@@ -102,6 +102,8 @@ def _knobs(seen: Seen) -> KnobsStatus:
 
 
 def _why_back(seen: Seen) -> str:
+    if seen.failure or seen.push_refusal:
+        return seen.failure or seen.push_refusal
     if seen.snapshot.mode == "Observe" and seen.snapshot.record.candidate is not None:
         return "spec.tuning.mode is Observe, so the trial is over"
     return "pods had other knobs than those on record"
@@ -109,19 +111,13 @@ def _why_back(seen: Seen) -> str:
 
 def _decisions(last: list[DecisionRecord], seen: Seen, now: datetime) -> list[DecisionRecord]:
     """Return the last decisions that changed or advised something, newest first."""
-    decision, before = seen.decision, seen.snapshot.record
-    if decision is not None and decision.action != "Hold":
-        taken = DecisionRecord(
-            sequence=decision.sequence, time=now, action=decision.action, message=decision.message[:LONGEST_MESSAGE]
-        )
-    elif decision is None and seen.record.incumbent.generation != before.incumbent.generation:
-        why = seen.failure or _why_back(seen)
-        taken = DecisionRecord(
-            sequence=seen.snapshot.sequence,
-            time=now,
-            action="RollBack",
-            message=f"The incumbent is in force again: {why}"[:LONGEST_MESSAGE],
-        )
-    else:
+    decision, action = seen.decision, seen.action
+    if action is None or action == "Hold":
         return last
+    if decision is not None and decision.action == action:
+        message = decision.message
+    else:
+        message = f"The incumbent is in force again: {_why_back(seen)}"
+    sequence = decision.sequence if decision else seen.snapshot.sequence
+    taken = DecisionRecord(sequence=sequence, time=now, action=action, message=message[:LONGEST_MESSAGE])
     return [taken, *last][:KEPT_DECISIONS]

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from leeway_core.decision import Decision
+from leeway_core.decision import Action, Decision
+from leeway_core.knobs import Knobs
 from leeway_core.record import Record
 from leeway_core.snapshot import Snapshot
 
@@ -28,4 +29,22 @@ class Seen:
     child_refusals: tuple[str, ...] = ()
     """What the API server did not take."""
     no_pods_because: str = ""
-    """Why no engine pod could be made."""
+    """Why a pod could not be made."""
+
+    @property
+    def action(self) -> Action | None:
+        """What was done: what the tuner decided, or a roll-back where the operator put the incumbent in force instead.
+
+        None where nobody decided anything.
+        """
+        decided = self.decision.record if self.decision else self.snapshot.record
+        if self.decision and self.decision.action != "Hold" and _same(self.record.in_force, decided.in_force):
+            return self.decision.action
+        if self.record.incumbent.generation != decided.incumbent.generation:
+            return "RollBack"
+        return self.decision.action if self.decision else None
+
+
+def _same(one: Knobs, other: Knobs) -> bool:
+    """Tell whether two sets of knobs are the same but for their generation."""
+    return one == other.model_copy(update={"generation": one.generation})

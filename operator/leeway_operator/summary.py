@@ -9,6 +9,8 @@ from leeway_operator.seen import Seen
 from leeway_operator.spec import Spec
 
 LONGEST_SUMMARY = 256
+_FIRST_WORDS = 100
+_LEFT_OUT = " … "
 
 
 def summary(spec: Spec, seen: Seen, found: Sequence[Finding]) -> str:
@@ -16,7 +18,7 @@ def summary(spec: Spec, seen: Seen, found: Sequence[Finding]) -> str:
     by_type = {finding.type: finding for finding in found}
     ready, telemetry = by_type["Ready"], by_type["TelemetryHealthy"]
     if ready.status != "True":
-        return f"{ready.reason}: {ready.message}"[:LONGEST_SUMMARY]
+        return fitting(f"{ready.reason}: {ready.message}")
     parts = [f"Serving on {seen.observed.ready} of {spec.replicas} pods"]
     if telemetry.status == "False":
         parts.append(f"nothing measured ({telemetry.reason})")
@@ -27,7 +29,15 @@ def summary(spec: Spec, seen: Seen, found: Sequence[Finding]) -> str:
     degraded = by_type["Degraded"]
     if degraded.status == "True":
         parts.append(f"degraded ({degraded.reason})")
-    return "; ".join(parts)[:LONGEST_SUMMARY]
+    return fitting("; ".join(parts))
+
+
+def fitting(text: str) -> str:
+    """Return a summary that is not too long: what it is about comes first, and a traceback has the error last."""
+    if len(text) <= LONGEST_SUMMARY:
+        return text
+    last = LONGEST_SUMMARY - _FIRST_WORDS - len(_LEFT_OUT)
+    return text[:_FIRST_WORDS] + _LEFT_OUT + text[-last:]
 
 
 def _words(name: str, seen: Seen) -> str:

@@ -33,8 +33,7 @@ class TunerClient:
     async def decide(self, snapshot: Snapshot) -> Decision:
         """Return what to do; a sequence that was used already, before the operator's memory, is passed over."""
         status, body = await self._ask(snapshot)
-        if status == 409:
-            last = SequenceBehind.model_validate_json(body).last_sequence
+        if status == 409 and (last := _last_sequence(body)) is not None:
             status, body = await self._ask(snapshot.model_copy(update={"sequence": last + 1}))
         if status != 200:
             raise TunerError(f"the tuner answers {status}: {body.decode(errors='replace')[:200]}")
@@ -56,3 +55,11 @@ class TunerClient:
             raise TunerError(
                 f"the tuner at {self._url} cannot be reached: {str(error) or type(error).__name__}"
             ) from error
+
+
+def _last_sequence(body: bytes) -> int | None:
+    """Return the sequence that a 409 names, or None where it is somebody else's, such as a proxy's."""
+    try:
+        return SequenceBehind.model_validate_json(body).last_sequence
+    except ValidationError:
+        return None

@@ -13,6 +13,12 @@ from profiles import BUDGET_BOUNDS, START_S, Served, models_claim, profile, soon
 
 NAMESPACE = "loop-profile"
 SYSTEM = "leeway-system"
+UNWATCHED = (
+    "secret/chat-knob-token",
+    "serviceaccount/chat-engine",
+    "role.rbac.authorization.k8s.io/chat-gateway",
+    "rolebinding.rbac.authorization.k8s.io/chat-gateway",
+)
 KINDS = "pods,services,configmaps,secrets,serviceaccounts,statefulsets,deployments,roles,rolebindings"
 
 
@@ -107,6 +113,9 @@ def test_killed_processes_come_back_with_the_knobs_in_force(served: Served) -> N
 def test_what_others_delete_or_edit_is_put_right(served: Served) -> None:
     cluster, names = served.cluster, ("-n", NAMESPACE)
     old = served.pod(served.engines[0])["metadata"]["uid"]
+    token = cluster.get("secret", "chat-knob-token", *names)["data"]
+    # These are not watched, so they come back with what is: they go first.
+    cluster.kubectl("delete", *UNWATCHED, *names)
     cluster.kubectl("delete", "service/chat-gateway", "configmap/chat-objectives", "configmap/chat-knobs", *names)
     cluster.kubectl("delete", "pod", served.engines[0], *names, "--wait=false", "--grace-period=1")
     cluster.kubectl("scale", "statefulset/chat-engine", "--replicas=3", *names)
@@ -114,7 +123,8 @@ def test_what_others_delete_or_edit_is_put_right(served: Served) -> None:
     def right() -> bool:
         found = cluster.kubectl("get", KINDS, *names, "-l", "leeway.dev/profile=chat", "-o", "name").stdout
         return (
-            {"service/chat-gateway", "configmap/chat-objectives", "configmap/chat-knobs"} <= set(found.split())
+            {"service/chat-gateway", "configmap/chat-objectives", "configmap/chat-knobs", *UNWATCHED}
+            <= set(found.split())
             and cluster.get("statefulset", "chat-engine", *names)["spec"]["replicas"] == 2
             and "pod/chat-engine-2" not in found
         )
@@ -124,6 +134,8 @@ def test_what_others_delete_or_edit_is_put_right(served: Served) -> None:
     served.wait("Ready", "True", timeout_s=START_S)
     assert served.record["incumbent"]["tokenBudget"] == 128
     assert served.knobs(served.engines[0])["accepted"]["tokenBudget"] == 128
+    assert served.metric(served.engines[0], 'leeway_engine_knob_pushes_total{status="200"}') == 0, "it booted with them"
+    assert cluster.get("secret", "chat-knob-token", *names)["data"] == token
 
 
 def test_what_goes_wrong_at_first_is_readable_and_can_be_put_right(code: Served) -> None:

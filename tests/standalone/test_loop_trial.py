@@ -124,17 +124,23 @@ def test_other_writers_and_lost_telemetry_void_their_own_trial_alone(tried: tupl
 
 
 def test_each_way_to_lose_prometheus_has_its_reason_and_serving_goes_on(tried: tuple[Tried, Tried]) -> None:
-    profile_, _ = tried
+    blind, alone = tried
+    blind.patch({"tuning": {"mode": "Auto"}})
+    begun = alone.wait_for_trial()
+    alone.prometheus.stop()
+    begun_blind = blind.wait_for_trial()
     for mode, reason in REASONS.items():
-        profile_.prometheus.answer(mode)
-        profile_.wait("TelemetryHealthy", "False", reason)
-    profile_.prometheus.stop()
-    profile_.wait("TelemetryHealthy", "False", "PrometheusError")
-    profile_.wait_for_incumbent()
-    assert profile_.complete()["usage"]["completion_tokens"] == 4
-    profile_.prometheus.start()
-    profile_.prometheus.answer("values")
-    profile_.wait("TelemetryHealthy", "True")
+        blind.prometheus.answer(mode)
+        blind.wait("TelemetryHealthy", "False", reason)
+        if mode == "nan":
+            assert same(blind.wait_for_incumbent(), begun_blind.incumbent)
+    alone.wait("TelemetryHealthy", "False", "PrometheusError")
+    assert same(alone.wait_for_incumbent(), begun.incumbent)
+    assert alone.complete()["usage"]["completion_tokens"] == 4
+    alone.prometheus.start()
+    blind.prometheus.answer("values")
+    for each in tried:
+        each.wait("TelemetryHealthy", "True")
 
 
 def test_replicas_that_another_writer_changes_void_the_trial(tried: tuple[Tried, Tried]) -> None:

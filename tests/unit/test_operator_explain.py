@@ -101,6 +101,23 @@ def test_decisions_from_before_mode_observe_are_dated(tmp_path: Path, monkeypatc
     assert time.strftime("%m-%d %H:", time.gmtime(three_hours_ago.now_s)) in told
 
 
+def test_what_the_operator_took_back_by_itself_is_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    back = {"action": "RollBack", "message": "The incumbent is in force again: the tuner cannot be reached"}
+    tried = {"action": "Try", "message": "Trying."}
+    done = [
+        {"sequence": 8, "time": "2026-01-01T00:00:09Z", **back},
+        {"sequence": 7, "time": "2026-01-01T00:00:02Z", **tried},
+    ]
+    refusal = failure(503, "no endpoints available")
+    with monkeypatch.context() as told_so:
+        told_so.setitem(STATUS, "decisions", done)
+        _, told = explained(tmp_path, monkeypatch, refusal)
+    assert told.splitlines()[-3:-1] == [
+        "done at 01-01 00:00:02: Try: Trying.",
+        "done at 01-01 00:00:09: RollBack: The incumbent is in force again: the tuner cannot be reached",
+    ]
+
+
 def test_only_the_profile_and_the_tuners_own_service_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server, _ = explained(tmp_path, monkeypatch)
     assert [(asked.method, asked.path) for asked in server.asked] == [("GET", PROFILE), ("GET", DECISIONS)]

@@ -8,11 +8,13 @@ from leeway_core.decision import Decision
 from leeway_core.pod_knobs import PodKnobs
 from leeway_core.policies import AdaptiveChunk, Policies, Protection, Slack
 from leeway_core.snapshot import Snapshot, Telemetry
-from leeway_operator import reconciler
+from leeway_operator import metrics, reconciler
 from leeway_operator.cluster import ApiError
 from leeway_operator.snapshot import no_telemetry
 from leeway_operator.telemetry import Scope
-from operator_doubles import KNOBS_PATH, NAMESPACE, PROFILE_PATH, World
+from operator_doubles import KNOBS_PATH, NAME, NAMESPACE, PROFILE_PATH, World, pod_body
+
+TOKEN_PATH = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-knob-token"
 
 
 def settled(mode: str = "Auto", visits: int = 6, **tuning: Any) -> World:
@@ -122,9 +124,24 @@ def test_a_push_that_one_pod_refuses_is_taken_back_on_all() -> None:
     assert world.pods.knobs["chat-engine-0"].token_budget == 64
     assert world.cluster.record.in_force.token_budget == 64
     assert world.condition("Degraded")["reason"] == "KnobsRefused"
+    (told,) = world.status["decisions"]
+    assert (told["action"], told["message"]) == ("RollBack", "The incumbent is in force again: chat-engine-1: refused")
     world.pods.refusing = set()
     visit(world, 4)
     world.check_pods()
+
+
+def test_what_the_operator_takes_back_counts_as_a_roll_back() -> None:
+    def counted(action: str) -> float:
+        labels = {"profile_namespace": NAMESPACE, "profile": NAME, "action": action}
+        return metrics.REGISTRY.get_sample_value("leeway_operator_decisions_total", labels) or 0.0
+
+    world = settled("Observe", 2)
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    world.pods.refusing = {"chat-engine-1"}
+    before = {action: counted(action) for action in ("Try", "RollBack")}
+    visit(world)
+    assert {action: counted(action) - before[action] for action in before} == {"Try": 0, "RollBack": 1}
 
 
 def test_a_pod_that_restarts_in_mid_trial_boots_with_the_incumbent() -> None:
@@ -143,7 +160,8 @@ def test_knobs_that_somebody_else_pushed_are_turned_back(mode: str) -> None:
     visit(world)
     world.check_pods()
     assert world.cluster.record.in_force.generation == 100
-    assert world.status["decisions"][0]["action"] == "RollBack" or mode == "Auto"
+    assert world.status["decisions"][0]["action"] == "RollBack"
+    assert "pods had other knobs than those on record" in world.status["decisions"][0]["message"]
 
 
 def test_an_edited_record_voids_the_trial_and_is_put_right() -> None:
@@ -165,6 +183,123 @@ def test_a_deleted_record_comes_back_with_the_incumbent() -> None:
     visit(world)
     assert world.cluster.record.incumbent.token_budget == 128
     world.check_pods()
+
+
+def test_a_deleted_token_comes_back_as_it_was_for_the_pods_know_no_other() -> None:
+    world = settled("Observe", 2)
+    secret = world.cluster.objects.pop(TOKEN_PATH)
+    world.memory.children_due = True
+    visit(world)
+    assert world.cluster.objects[TOKEN_PATH] == secret
+
+
+def test_a_profile_made_anew_has_the_token_of_the_one_before_and_none_of_its_knobs() -> None:
+    world = settled()
+    assert world.cluster.record.incumbent.token_budget == 128
+    secret = world.cluster.objects[TOKEN_PATH]["data"]
+    body = world.cluster.objects[PROFILE_PATH]
+    body["metadata"]["uid"], body["spec"]["tuning"]["mode"], body["status"] = "anew", "Observe", {}
+    world.restart_operator()
+    visit(world, 2)
+    assert world.cluster.record.incumbent.token_budget == 64
+    assert world.cluster.objects[TOKEN_PATH]["data"] == secret
+    for path in (KNOBS_PATH, TOKEN_PATH):
+        assert [owner["uid"] for owner in world.cluster.objects[path]["metadata"]["ownerReferences"]] == ["anew"]
+    world.check_pods()
+
+
+def test_a_pod_that_only_has_the_labels_is_left_alone_and_told_of() -> None:
+    world = settled("Observe", 3)
+    world.cluster.pods += [pod_body("debug", "engine"), pod_body("chat-engine-copy", "engine")]
+    asyncio.run(world.visit())
+    assert world.status["replicas"] == 2
+    assert world.condition("Ready")["message"] == (
+        "2 of 2 engine pods are ready, not counting pods that have only their labels: debug, chat-engine-copy"
+    )
+
+
+def test_a_stored_status_that_makes_no_sense_is_written_anew() -> None:
+    world = settled("Observe", 3)
+    before = world.status
+    world.cluster.objects[PROFILE_PATH]["status"] = {**before, "conditions": [{"type": "Unheard"}], "replicas": "two"}
+    world.restart_operator()
+    visit(world)
+    assert [item["reason"] for item in world.status["conditions"]] == [item["reason"] for item in before["conditions"]]
+    assert world.status["replicas"] == 2
+
+
+def visit_with_bug(world: World, times: int) -> None:
+    for _ in range(times):
+        with pytest.raises(RuntimeError, match="a bug"):
+            asyncio.run(world.visit())
+
+
+@pytest.mark.parametrize("place", ["tuner", "telemetry", "report"])
+def test_visits_that_fail_for_a_bug_end_the_trial_and_are_told_of(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = settled("Observe", 2)
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    visit(world)
+    assert world.cluster.record.trying
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as broken:
+        owner = world.tuner if place == "tuner" else reconciler
+        broken.setattr(owner, {"tuner": "decide", "telemetry": "snapshot_of", "report": "report"}[place], fail)
+        visit_with_bug(world, 3)
+        assert world.cluster.record.candidate is None
+        assert world.cluster.record.in_force.token_budget == (128 if place == "report" else 64), "a promoted one stays"
+        world.check_pods()
+        assert world.condition("Degraded")["reason"] == "VisitFailed"
+        assert world.status["summary"] == "VisitFailed: RuntimeError: a bug"
+    visit(world, 3)
+    assert world.condition("Degraded")["status"] == "False"
+    assert world.cluster.record.incumbent.token_budget == 128
+    world.check_pods()
+
+
+def test_nothing_is_tried_while_visits_fail() -> None:
+    world = settled("Observe", 2)
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    apply = world.cluster.apply
+
+    async def refuse_status(path: str, content: dict[str, Any]) -> None:
+        if path.endswith("/status"):
+            raise ApiError(403, "status is forbidden")
+        await apply(path, content)
+
+    world.cluster.apply = refuse_status  # type: ignore[method-assign]  # a double
+    world.tuner.budget = 96
+    visit(world, 3)
+    world.tuner.budget, pushed = 128, len(world.pods.pushed)
+    visit(world, 3)
+    assert len(world.pods.pushed) == pushed
+    assert world.cluster.record.candidate is None
+    world.cluster.apply = apply  # type: ignore[method-assign]  # a double
+    visit(world, 4)
+    assert world.cluster.record.incumbent.token_budget == 128
+
+
+def test_a_failure_that_cannot_be_told_at_once_is_told_later() -> None:
+    world = settled("Observe", 3)
+    apply, served = world.cluster.apply, world.cluster.items
+
+    async def refuse(path: str, *_: Any, **__: Any) -> Any:
+        raise ApiError(500, "no leader")
+
+    async def refuse_status(path: str, content: dict[str, Any]) -> None:
+        await (refuse(path) if path.endswith("/status") else apply(path, content))
+
+    world.cluster.items, world.cluster.apply = refuse, refuse_status  # type: ignore[method-assign]  # a double
+    visit(world, 3)
+    assert world.condition("Degraded")["status"] == "False"
+    world.cluster.apply = apply  # type: ignore[method-assign]  # a double
+    visit(world)
+    assert world.condition("Degraded")["reason"] == "ApiError"
+    world.cluster.items = served  # type: ignore[method-assign]  # a double
+    visit(world)
+    assert world.condition("Degraded")["status"] == "False"
 
 
 def test_new_bounds_are_obeyed_in_any_mode() -> None:
@@ -294,6 +429,22 @@ def test_nothing_moves_for_a_profile_that_changed_meanwhile() -> None:
 def test_knobs_outside_their_bounds_are_not_taken_from_the_tuner() -> None:
     world = settled("Auto", 4, knobs={"tokenBudget": {"min": 32, "max": 96, "start": 64}})
     assert world.cluster.record.in_force.token_budget == 64
+    assert "outside their bounds" in world.condition("Tuning")["message"]
+
+
+def test_nor_is_an_incumbent_that_pods_would_boot_with() -> None:
+    world = settled("Observe", 2, knobs={"tokenBudget": {"min": 32, "max": 128, "start": 64}})
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Auto"
+    decide = world.tuner.decide
+
+    async def meddle(snapshot: Snapshot) -> Decision:
+        decision = await decide(snapshot)
+        incumbent = decision.record.incumbent.model_copy(update={"token_budget": 256})
+        return decision.model_copy(update={"record": decision.record.model_copy(update={"incumbent": incumbent})})
+
+    world.tuner.decide = meddle  # type: ignore[method-assign]  # a double
+    visit(world)
+    assert world.cluster.record.incumbent.token_budget == 64
     assert "outside their bounds" in world.condition("Tuning")["message"]
 
 

@@ -162,6 +162,19 @@ def test_a_pod_that_cannot_serve_says_why_in_the_summary(status: dict[str, Any],
     assert world.condition("Degraded")["status"] == "True"
 
 
+def test_a_long_traceback_keeps_its_error_in_the_summary() -> None:
+    world = World("Observe")
+    asyncio.run(world.settle(2))
+    words = "Traceback (most recent call last): " + "File server.py, line 7; " * 30 + "ValueError: no tensor lm_head"
+    status = waiting("CrashLoopBackOff", "", {"reason": "Error", "exitCode": 1, "message": words})
+    world.cluster.pods[0] = pod_body("chat-engine-0", "engine", conditions=[], **status)
+    asyncio.run(world.visit())
+    summary = world.status["summary"]
+    assert len(summary) == 256
+    assert summary.startswith("Crashing: Pod chat-engine-0: ")
+    assert summary.endswith("ValueError: no tensor lm_head")
+
+
 def test_an_unschedulable_pod_says_what_the_scheduler_says() -> None:
     unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes: Insufficient cpu"}
     pod = Pod.read(pod_body("chat-engine-0", "engine", conditions=[unscheduled], containerStatuses=[], podIP=None))
@@ -169,9 +182,32 @@ def test_an_unschedulable_pod_says_what_the_scheduler_says() -> None:
     assert (pod.trouble.reason, pod.trouble.message) == ("Unschedulable", "0/1 nodes: Insufficient cpu")
 
 
+def refused(kind: str, name: str, message: str = "exceeded quota: small", minute: int = 0) -> dict[str, Any]:
+    of = {"kind": kind, "name": name}
+    return {"lastTimestamp": f"2026-01-01T00:{minute:02}:00Z", "message": message, "involvedObject": of}
+
+
 def test_pods_that_cannot_even_be_made_are_explained_by_the_event() -> None:
     world = World("Observe")
-    world.cluster.events = [{"lastTimestamp": "2026-01-01T00:00:00Z", "message": "exceeded quota: small"}]
+    others = [refused("StatefulSet", "other-engine", "no", 2), refused("ReplicaSet", "chat-2-gateway-5f", "no", 3)]
+    world.cluster.events = [refused("StatefulSet", "chat-engine"), *others]
+    asyncio.run(world.visit())
+    assert world.status["summary"] == "PodsRefused: exceeded quota: small"
+
+
+@pytest.mark.parametrize(
+    ("left", "by"),
+    [
+        (("chat-engine-0", "chat-engine-1"), ("ReplicaSet", "chat-gateway-5f7")),
+        (("chat-engine-0", "chat-gateway-x"), ("StatefulSet", "chat-engine")),
+    ],
+    ids=["the gateway", "some engines"],
+)
+def test_a_quota_that_lets_only_some_pods_be_made_is_told(left: tuple[str, ...], by: tuple[str, str]) -> None:
+    world = World("Observe")
+    asyncio.run(world.settle(2))
+    world.cluster.pods = [pod for pod in world.cluster.pods if pod["metadata"]["name"] in left]
+    world.cluster.events = [refused(*by)]
     asyncio.run(world.visit())
     assert world.status["summary"] == "PodsRefused: exceeded quota: small"
 

@@ -64,6 +64,16 @@ def test_an_operator_that_lost_its_sequence_is_answered_under_the_next_one(tmp_p
     assert newest.snapshot == forgotten.model_copy(update={"sequence": 8})
 
 
+def test_a_409_that_is_none_of_the_tuners_is_a_refusal_like_any_other() -> None:
+    def decide(snapshot: Snapshot) -> Decision:
+        raise web.HTTPConflict(text="no upstream")
+
+    plant = Plant(interference)
+    plant.pass_time()
+    with pytest.raises(TunerError, match="the tuner answers 409: no upstream"):
+        asyncio.run(ask(decide, plant.snapshot()))
+
+
 def test_a_tuner_that_is_always_ahead_is_asked_no_third_time() -> None:
     asked: list[int] = []
 

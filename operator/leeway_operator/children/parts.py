@@ -37,6 +37,12 @@ def child(profile: Profile, version: str, kind: str, name: str, component: str, 
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
 
 
+def is_child(profile: Profile, body: Mapping[str, Any]) -> bool:
+    """Tell whether an object is this profile's, and not one that another of the same name has left."""
+    owners = body["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == profile.uid for owner in owners)
+
+
 def labels(profile: Profile, component: str) -> dict[str, str]:
     """Return the labels of a child, or of a pod."""
     return {

@@ -16,6 +16,8 @@ MINIMUM_REQUESTS = 5
 """Fewer requests than these say nothing about a share."""
 _UNKNOWN_INTERVAL_S = 30.0
 _MISSED_SCRAPES = 2.5
+_GATEWAYS_LABELS = {"objective", "result", "reason"}
+"""Labels that the gateway gives its counter; a scraper gives the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def judge_window(
 
     `verdicts` are raw samples of the gateways' counter of verdicts; `quantiles` is what the quantiles' query gave.
     """
-    alive = [series for series in verdicts if series.labels.get("pod") in scope.pods and series.samples]
+    alive = _counted_once([series for series in verdicts if series.labels.get("pod") in scope.pods and series.samples])
     lost, age_s = _health(alive, scope.pods, now_s)
     settled = _readings(alive, scope, from_s, lost, age_s)
     return Telemetry(
@@ -56,6 +58,35 @@ def judge_window(
         ttft_s=_quantiles("ttft", quantiles, scope, lost, age_s),
         itl_s=_quantiles("itl", quantiles, scope, lost, age_s),
     )
+
+
+def _counted_once(series: Sequence[Series]) -> list[Series]:
+    """Return each pod's series as one scraper has them, where several do: by a PodMonitor and by annotations, or as
+    two Prometheus in one store.
+
+    Of those that have not stopped it is the one with the most samples.
+    """
+    scrapers: defaultdict[str, defaultdict[frozenset[tuple[str, str]], list[Series]]]
+    scrapers = defaultdict(lambda: defaultdict(list))
+    for each in series:
+        by = frozenset(label for label in each.labels.items() if label[0] not in _GATEWAYS_LABELS)
+        scrapers[each.labels["pod"]][by].append(each)
+    chosen: list[Series] = []
+    for of_pod in scrapers.values():
+        newest_s = max(map(_newest_s, of_pod.values()))
+        going_on = [each for each in of_pod.values() if newest_s - _newest_s(each) <= _longest_gap_s(each)]
+        chosen += max(going_on, key=lambda each: sum(len(one.samples) for one in each))
+    return chosen
+
+
+def _newest_s(series: Iterable[Series]) -> float:
+    return max(each.samples[-1][0] for each in series)
+
+
+def _longest_gap_s(series: Iterable[Series]) -> float:
+    """Return how long ago a scrape may be before scrapes are missing."""
+    gaps_s = [later - earlier for each in series for (earlier, _), (later, _) in pairwise(each.samples)]
+    return _MISSED_SCRAPES * (median(gaps_s) if gaps_s else _UNKNOWN_INTERVAL_S)
 
 
 def _readings(alive: Sequence[Series], scope: Scope, from_s: float, lost: Reading | None, age_s: float) -> Readings:
@@ -81,9 +112,7 @@ def _health(alive: Sequence[Series], pods: frozenset[str], now_s: float) -> tupl
     if not pods or pods - newest.keys():
         return Missing(), 0.0
     age_s = max(0.0, now_s - min(newest.values()))
-    gaps_s = [later - earlier for series in alive for (earlier, _), (later, _) in pairwise(series.samples)]
-    interval_s = median(gaps_s) if gaps_s else _UNKNOWN_INTERVAL_S
-    return (Stale(age_s=age_s) if age_s > _MISSED_SCRAPES * interval_s else None), age_s
+    return (Stale(age_s=age_s) if age_s > _longest_gap_s(alive) else None), age_s
 
 
 def _count(objective: str, alive: Sequence[Series], pods: frozenset[str], from_s: float) -> _Counts | Reading:
