@@ -312,7 +312,7 @@ class Scheduler:
 
     def _give_up(self, plan: Plan, request: Request) -> bool:
         """Reject or downgrade one whose deadline is out of reach, as its class says; returns whether it did."""
-        if self._is_in_reach_after_all(request):
+        if self._finds_enough(request):
             return False
         match self._outlook.when_late(request):
             case "reject":
@@ -326,8 +326,11 @@ class Scheduler:
                 return False
         return True
 
-    def _is_in_reach_after_all(self, request: Request) -> bool:
-        """Look again how much of its prompt is in KV, as others may have computed it since; watch it on if it helps."""
+    def _finds_enough(self, request: Request) -> bool:
+        """Look again for its prompt in KV, as others may have computed it since; whether its deadline is in reach then.
+
+        If so, it is watched on.
+        """
         found = self.kv.found_tokens(request.keys, request.prompt_tokens)
         if found <= request.found:
             return False
