@@ -93,6 +93,27 @@ def test_who_frees_only_what_others_hold_too_is_no_good_victim() -> None:
     assert [request.request_id for request in preempted] == ["alone"]
 
 
+def test_what_others_hold_too_costs_a_victim_nothing() -> None:
+    victims, _ = choice()
+    pool = victims.swap._kv.pool
+    alike, alone = running(computed=250), running(computed=110, order=2)
+    alike.blocks, alone.blocks = pool.take(22), pool.take(7)
+    pool.hold(alike.blocks[:15])
+    # Each frees 7 blocks, but of the first only 10 tokens are lost.
+    assert list(victims.candidates([alone, alike], 0.0)) == [alike, alone]
+
+
+def test_what_others_hold_too_is_no_reason_to_swap() -> None:
+    # 250 tokens are three chunks, so 0.3 s, or 16 blocks to move out and in; the last ten are one chunk.
+    victims, _ = choice(swap_blocks=16, move_s=0.005)
+    pool = victims.swap._kv.pool
+    request = running(computed=250)
+    request.blocks = pool.take(16)
+    assert victims.remedy(request, 0.0) is Remedy.SWAP
+    pool.hold(request.blocks[:15])
+    assert victims.remedy(request, 0.0) is Remedy.RECOMPUTE
+
+
 def test_the_score_prefers_the_tenant_that_was_served_most() -> None:
     victims, tenants = choice()
     greedy = running(account=tenants.account("greedy"))

@@ -58,6 +58,19 @@ def test_shortest_prompts_go_first_and_equal_ones_by_arrival() -> None:
     assert order_of_admission(engine) == ["short", "short too", "middle", "long"]
 
 
+@pytest.mark.parametrize("ranking", [ShortestPrompt(), EffectivePriority()], ids=lambda ranking: ranking.kind)
+def test_what_of_a_prompt_is_in_kv_does_not_make_it_long(ranking: ShortestPrompt | EffectivePriority) -> None:
+    engine = scheduler(Policies(ranking=ranking))
+    keys = [bytes([number]) for number in range(20)]
+    engine.pool.publish(taken := engine.pool.take(10), keys[:10])
+    engine.pool.give_back(taken)
+    size = engine.pool.block_size
+    engine.add("short", 2 * size, 1)
+    engine.add("long and found", 10 * size + 1, 1, keys=keys[:10])
+    engine.add("long", 10 * size + 1, 1, keys=keys[10:])
+    assert order_of_admission(engine) == ["long and found", "short", "long"]
+
+
 @given(ageing=st.integers(1, 20), prompt=st.integers(10, 200))
 @settings(max_examples=30)
 def test_an_endless_flow_of_short_prompts_holds_a_long_one_up_only_until_its_age_outweighs(
