@@ -123,7 +123,7 @@ def test_a_deadline_counts_what_of_the_prompt_is_in_kv(known: str) -> None:
     # Of 165 tokens 17 chunks and 2 decodes, so 1.9 s; where 160 are found 0.3 s.
     step = engine.add("next step", 165, 3, arrival_s=10.0, deadline_s=11.0, keys=list(keys))
     if known != "at its arrival":
-        engine.pool.publish(taken := engine.pool.take(10 if known == "since" else 4), keys[: len(taken)])
+        engine.pool.publish(taken := engine.pool.take(10 if known == "since" else 4), keys, range(len(taken)))
     plan = run_one(engine, 10.0)
     assert (plan.rejected, plan.admitted) == (([step], []) if known == "too little" else ([], [step]))
 

@@ -315,10 +315,10 @@ def test_blocks_that_many_hold_are_counted_as_such() -> None:
     requests.append(add(engine, "late", [*prompt, 200], output=9))
     step(engine)
     # The two first came together, so each computed the prompt; the third holds the ten blocks that were published.
-    assert [engine.kv.own_blocks(request) for request in requests] == [1, 11, 1]
+    assert [engine.kv.to_lose(request)[0] for request in requests] == [1, 11, 1]
     assert [engine.kv.to_recompute(request) for request in requests] == [2, 41, 1]
     engine.cancel("late")
-    assert [engine.kv.own_blocks(request) for request in requests[:2]] == [11, 11]
+    assert [engine.kv.to_lose(request)[0] for request in requests[:2]] == [11, 11]
 
 
 def test_a_block_given_back_twice_or_taken_beyond_what_is_free_is_a_bug() -> None:

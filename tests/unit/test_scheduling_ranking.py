@@ -62,7 +62,7 @@ def test_shortest_prompts_go_first_and_equal_ones_by_arrival() -> None:
 def test_what_of_a_prompt_is_in_kv_does_not_make_it_long(ranking: ShortestPrompt | EffectivePriority) -> None:
     engine = scheduler(Policies(ranking=ranking))
     keys = [bytes([number]) for number in range(20)]
-    engine.pool.publish(taken := engine.pool.take(10), keys[:10])
+    engine.pool.publish(taken := engine.pool.take(10), keys, range(10))
     engine.pool.give_back(taken)
     size = engine.pool.block_size
     engine.add("short", 2 * size, 1)

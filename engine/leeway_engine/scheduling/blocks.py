@@ -21,6 +21,8 @@ class BlockPool:
         self._empty = list(range(total - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
         self._unproven: list[int] = []
+        self.changes = 0
+        """How often what can be found may have changed."""
 
     @property
     def free(self) -> int:
@@ -55,7 +57,7 @@ class BlockPool:
 
     def give_back(self, blocks: list[int]) -> None:
         """Let go of all blocks of the list and empty it; letting go of a free one is a bug of the scheduler."""
-        holders, keys = self._holders, self._keys
+        holders, keys, empty, cached = self._holders, self._keys, self._empty, self._cached
         # From the last on, so that of a chain of blocks the end, which is of no use without the rest, is evicted first.
         for block in reversed(blocks):
             left = holders[block] = holders[block] - 1
@@ -64,15 +66,20 @@ class BlockPool:
             if left < 0:
                 raise AssertionError(f"KV block {block} was given back more often than taken")
             if keys[block] is None:
-                self._empty.append(block)
+                empty.append(block)
             else:
-                self._cached[block] = None
+                cached[block] = None
         blocks.clear()
 
-    def publish(self, blocks: list[int], keys: list[bytes]) -> None:
-        """Let others find held blocks, full of computed tokens; one whose key is taken already stays private."""
+    def publish(self, blocks: list[int], keys: list[bytes], places: Iterable[int]) -> None:
+        """Let others find held blocks at these places, full of computed tokens, by the keys at the same.
+
+        One whose key is taken already stays private.
+        """
         own, published = self._keys, self._published
-        for block, key in zip(blocks, keys, strict=True):
+        self.changes += 1
+        for place in places:
+            block, key = blocks[place], keys[place]
             if own[block] is None and key not in published:
                 own[block] = key
                 published[key] = block
@@ -117,11 +124,11 @@ class BlockPool:
 
     def unheld(self, blocks: Collection[int]) -> int:
         """How many of these blocks are free."""
-        return sum(self._holders[block] == 0 for block in blocks)
+        return list(map(self._holders.__getitem__, blocks)).count(0)
 
     def held_once(self, blocks: Iterable[int]) -> int:
         """How many of these held blocks would be free without one of their holders."""
-        return sum(self._holders[block] == 1 for block in blocks)
+        return list(map(self._holders.__getitem__, blocks)).count(1)
 
     def shared(self, blocks: Iterable[int]) -> int:
         """How many of the first of these held blocks have other holders too, up to one that has none.
@@ -143,6 +150,7 @@ class BlockPool:
 
     def _unpublish(self, blocks: Iterable[int]) -> None:
         keys, published = self._keys, self._published
+        self.changes += 1
         for block in blocks:
             key = keys[block]
             assert key is not None, "only what was published can be taken back"

@@ -28,18 +28,25 @@ class KvMemory:
         self.hit_tokens = 0
         """How many of them were found computed."""
         self._lengths = lengths
+        self._sought: tuple[Request, int, int, int] | None = None
+        """What `_find` was asked last, as the same is asked several times for one admission."""
+        self._found: tuple[list[int], int | None] = ([], None)
 
     def found_tokens(self, keys: list[bytes], prompt_tokens: int) -> int:
         """How many tokens of a prompt with these keys are in KV now, and need not be computed: all but one at most."""
         return min(len(self.pool.find(keys)) * self.pool.block_size, prompt_tokens - 1)
 
-    def own_blocks(self, request: Request) -> int:
-        """How many of its blocks nobody else holds, so that they are free once it gives them back."""
-        return len(request.blocks) - self.pool.shared(request.blocks)
+    def to_lose(self, request: Request) -> tuple[int, int]:
+        """How many of its blocks nobody else holds, and how many computed tokens are lost with its blocks.
+
+        The former are free once it gives them back; tokens in blocks that others hold too are found again.
+        """
+        shared = self.pool.shared(request.blocks)
+        return len(request.blocks) - shared, max(0, request.computed - shared * self.pool.block_size)
 
     def to_recompute(self, request: Request) -> int:
-        """Computed tokens that are lost with its blocks; those in blocks that others hold too are found again."""
-        return max(0, request.computed - self.pool.shared(request.blocks) * self.pool.block_size)
+        """Computed tokens that are lost with its blocks."""
+        return self.to_lose(request)[1]
 
     def lacking(self, request: Request, growth: Growth, running: int) -> int:
         """How many blocks must become free until it fits beside so many running ones; 0 or less if it does."""
@@ -50,8 +57,10 @@ class KvMemory:
 
     def gained(self, victim: Request, request: Request, growth: Growth) -> int:
         """How many blocks less a waiting request lacks once a running one is preempted."""
-        shared = set(self._find(request)[0])
-        own = self.pool.held_once(block for block in victim.blocks if block not in shared)
+        shared, _ = self._find(request)
+        # What is found by a key stands at the same place wherever it is held.
+        kept = [block for block, found in zip(victim.blocks, shared, strict=False) if block == found]
+        own = self.pool.held_once(victim.blocks) - self.pool.held_once(kept)
         return own + max(0, victim.reserved_blocks - len(victim.blocks)) + (growth.reserve == "none")
 
     def admit(self, request: Request, growth: Growth) -> list[Move]:
@@ -91,14 +100,14 @@ class KvMemory:
 
     def book(self, requests: Iterable[Request]) -> None:
         """Publish the blocks of requests that have become full of computed tokens."""
-        pool = self.pool
+        publish, size = self.pool.publish, self.pool.block_size
         for request in requests:
-            full = min(request.computed // pool.block_size, len(request.keys))
-            if full <= request.published:
-                continue
-            new = slice(request.published, full)
-            pool.publish(request.blocks[new], request.keys[new])
-            request.published = full
+            keys, published = request.keys, request.published
+            full = request.computed // size
+            full = min(full, len(keys))
+            if full > published:
+                publish(request.blocks, keys, range(published, full))
+                request.published = full
 
     def can_swap(self, request: Request) -> bool:
         """Whether host memory has room for what is computed of a request."""
@@ -159,9 +168,13 @@ class KvMemory:
 
         In that one the last token is computed again, which must not touch what others hold: it is to be copied.
         """
-        size = self.pool.block_size
-        found = self.pool.find(islice(request.keys, request.known // size))
-        return (found[:-1], found[-1]) if found and len(found) * size == request.known else (found, None)
+        sought = (request, request.known, len(request.keys), self.pool.changes)
+        if sought != self._sought:
+            size = self.pool.block_size
+            found = self.pool.find(islice(request.keys, request.known // size))
+            whole = found and len(found) * size == request.known
+            self._sought, self._found = sought, (found[:-1], found[-1]) if whole else (found, None)
+        return self._found
 
     def _need(self, request: Request, growth: Growth) -> int:
         """Blocks of the known tokens and of those that are kept for growth; the last token needs no KV."""

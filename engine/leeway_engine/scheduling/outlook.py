@@ -38,6 +38,7 @@ class Outlook:
         self._chunk_size = knobs.chunk_size
         self._load = load
         self._times: tuple[float, float] | None = None
+        self._full_times: tuple[int, float, float] | None = None
 
     def output_left(self, request: Request) -> int:
         """Output tokens to be expected still; at least 1."""
@@ -76,7 +77,7 @@ class Outlook:
 
     def decodes_s(self, running: int) -> float:
         """Seconds of an iteration in which so many requests decode, with the present context."""
-        return self._predictor.predict(Load(running, self._load.context_tokens))
+        return self._times_beside(running)[0]
 
     def queue_s(self, waiting_tokens: int, running: int, iterations: int) -> float:
         """Predicted seconds until a request that joins the queue now gets its first chunk, beside so many running ones.
@@ -84,11 +85,10 @@ class Outlook:
         The prefill tokens ahead of it are computed first, at the budget that decodes leave, and a running sequence must
         end in so many iterations to make place; both go on together.
         """
-        decodes_s = self.decodes_s(running)
-        per_iteration = max(1, self._knobs.token_budget - running)
-        load = Load(running, self._load.context_tokens).with_chunk(per_iteration, 0)
+        per_iteration = self._budget_beside(running)
+        decodes_s, full_s = self._times_beside(running)
         prefills = waiting_tokens / per_iteration
-        return max(prefills, iterations) * decodes_s + prefills * (self._predictor.predict(load) - decodes_s)
+        return max(prefills, iterations) * decodes_s + prefills * (full_s - decodes_s)
 
     def _iteration_times(self) -> tuple[float, float]:
         """Seconds of an iteration with one more chunk, and with one more decode."""
@@ -97,3 +97,16 @@ class Outlook:
             one_more = load._replace(decodes=load.decodes + 1)
             self._times = predict(load.with_chunk(self._chunk_size, 0)), predict(one_more)
         return self._times
+
+    def _times_beside(self, running: int) -> tuple[float, float]:
+        """Seconds of an iteration of so many decodes, and of one that has all the prefill tokens that they leave."""
+        if self._full_times is None or self._full_times[0] != running:
+            decodes = Load(running, self._load.context_tokens)
+            full = decodes.with_chunk(self._budget_beside(running), 0)
+            self._full_times = running, self._predictor.predict(decodes), self._predictor.predict(full)
+        _, decodes_s, full_s = self._full_times
+        return decodes_s, full_s
+
+    def _budget_beside(self, running: int) -> int:
+        """Prefill tokens of an iteration in which so many decode."""
+        return max(1, self._knobs.token_budget - running)

@@ -66,12 +66,13 @@ class VictimChoice:
     def _points(self, request: Request, least: Account | None) -> float:
         """Points without the deadline; `least` is the account of the least served tenant that waits."""
         settings = self._settings
-        come_back = settings.recompute_points * self._kv.to_recompute(request)
+        own_blocks, to_recompute = self._kv.to_lose(request)
+        come_back = settings.recompute_points * to_recompute
         if self.swap.fits(request):
             come_back = min(come_back, settings.swap_points * request.computed)
         debt = max(0.0, request.account.counter - least.counter) if least else 0.0
         nearly = request.generated / (request.generated + self._outlook.output_left(request))
-        gained = settings.block_points * self._kv.own_blocks(request) + settings.debt_points * debt
+        gained = settings.block_points * own_blocks + settings.debt_points * debt
         return gained - come_back - settings.nearly_points * nearly
 
     def _loses_deadline(self, request: Request, now_s: float) -> bool:

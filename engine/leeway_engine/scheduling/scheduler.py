@@ -1,7 +1,7 @@
 """Decides what each iteration runs: decodes first, then started prefills, then admissions."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from math import inf
 
@@ -66,7 +66,7 @@ class Scheduler:
         self._now_s = 0.0
         self._candidates: Iterator[Request] | None = None
         """The victims of the plan at hand, once one was needed."""
-        self._retreating: list[Request] | None = None
+        self._retreating: Iterable[Request] | None = None
         """The decodes in order of retreat, once the plan at hand needed them."""
         self._some_ended = False
         """Whether a request has left since the last plan was made."""
@@ -501,7 +501,8 @@ class Scheduler:
             if victim.traced:
                 plan.stood_back[victim] = f"stands back for {self._queue.reason(request, self.iterations)}"
             self._preempt(plan, victim, Remedy.SWAP if self.swap_cost.quicker(victim) else Remedy.RECOMPUTE)
-        plan.decodes = [other for other in plan.decodes if other.state is State.DECODING]
+        for victim in fed:
+            plan.decodes.remove(victim)
         plan.grown = [other for other in plan.grown if other.state is State.DECODING]
         return wider
 

@@ -82,6 +82,8 @@ class ToolWaits:
             return None
         same = [other for key in request.keys if key in by_prompt for other in by_prompt[key]]
         shorter = [other for other in same if other.prompt_tokens < request.prompt_tokens]
+        if len(shorter) == 1:
+            return shorter[0]
         return max(shorter, key=lambda other: _common(other.keys, request.keys), default=None)
 
     def renew(self, request: Request, now_s: float) -> None:

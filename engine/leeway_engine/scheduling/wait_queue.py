@@ -81,7 +81,7 @@ class WaitQueue:
         """Whether any that run may stand back for a waiting request."""
         return self._ranking.displaces(request)
 
-    def in_order_of_retreat(self, running: Iterable[Request], iteration: int) -> list[Request]:
+    def in_order_of_retreat(self, running: Iterable[Request], iteration: int) -> Iterable[Request]:
         """Return the running requests that may have to stand back, who does so first; never overdue ones."""
         overdue = self.overdue_iterations
         if overdue is not None:

@@ -86,7 +86,7 @@ class DeadlineRanking(Ranking):
         """Whether its tier's ranking says so."""
         return self._rankings[self._tiers[request]].displaces(request)
 
-    def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
+    def in_order_of_retreat(self, running: Iterable[Request]) -> Iterable[Request]:
         """Return them in the ranking's order."""
         return self._rankings[Tier.ORDINARY].in_order_of_retreat(running)
 

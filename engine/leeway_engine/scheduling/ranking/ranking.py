@@ -38,9 +38,9 @@ class Ranking(ABC):
         """Whether any that run may stand back for a waiting request."""
         return self.preempts
 
-    def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
+    def in_order_of_retreat(self, running: Iterable[Request]) -> Iterable[Request]:
         """Return running requests in the order in which they stand back; most rankings let none do so."""
-        return []
+        return ()
 
     def outranked(self, request: Request, retreating: Retreat, now_s: float) -> Iterator[Request]:
         """Give those in order of retreat that stand back for a waiting request."""

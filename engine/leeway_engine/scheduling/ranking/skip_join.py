@@ -81,7 +81,7 @@ class SkipJoinRanking(Ranking):
         """Whether it has not risen by waiting: a long queue of such would go round in circles."""
         return not request.risen
 
-    def in_order_of_retreat(self, running: Iterable[Request]) -> list[Request]:
+    def in_order_of_retreat(self, running: Iterable[Request]) -> Iterable[Request]:
         """Return them by level, the latest arrival of the lowest first; at the top nobody stands back."""
         lowest, quantum = self._settings.levels - 1, self._settings.first_quantum_tokens
         sunk: list[list[Request]] = [[] for _ in range(lowest + 1)]
@@ -92,7 +92,7 @@ class SkipJoinRanking(Ranking):
             if not 0 <= level <= lowest or served >= quantum << level:
                 level = self._level(request)
             sunk[level].append(request)
-        return [request for level in reversed(sunk[1:]) for request in sorted(level, key=_ORDER, reverse=True)]
+        return _LatestOfLowest(sunk[1:])
 
     def outranked(self, request: Request, retreating: Retreat, now_s: float) -> Iterator[Request]:
         """Give those of lower levels."""
@@ -118,3 +118,19 @@ class SkipJoinRanking(Ranking):
     def _quantum(self, level: int) -> int:
         """Tokens that may be computed for a request in a level."""
         return self._settings.first_quantum_tokens << level
+
+
+class _LatestOfLowest:
+    """Requests of several levels from the lowest up, each level sorted only once it is come to: mostly one will do."""
+
+    def __init__(self, levels: list[list[Request]]) -> None:
+        self._unsorted = levels
+        self._sorted: list[list[Request]] = []
+
+    def __iter__(self) -> Iterator[Request]:
+        place = 0
+        while place < len(self._sorted) or self._unsorted:
+            if place == len(self._sorted):
+                self._sorted.append(sorted(self._unsorted.pop(), key=_ORDER, reverse=True))
+            yield from self._sorted[place]
+            place += 1
