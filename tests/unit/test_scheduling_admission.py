@@ -1,5 +1,7 @@
 """What is turned away at the door, with which reason, and when it may come again."""
 
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,6 +82,36 @@ def test_what_can_never_fit_is_refused_for_good_and_what_can_is_not(prompt: int,
         assert verdict == ACCEPTED
 
 
+COUNTS = st.integers(0, 40)
+SECONDS = st.floats(0, 40)
+
+
+@given(
+    limits=st.builds(
+        AdmissionLimits,
+        tenant_requests=st.none() | st.integers(1, 40),
+        tenant_waiting_tokens=st.none() | st.integers(1, 40),
+        waiting_requests=st.none() | st.integers(1, 40),
+        queue_delay_s=st.none() | st.floats(0.1, 40),
+        upstream_delay_s=st.none() | st.floats(0.1, 40),
+        kv_percent=st.none() | st.integers(1, 200),
+    ),
+    arrival=st.builds(Arrival, COUNTS, COUNTS, COUNTS, COUNTS),
+    pod=st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, SECONDS, SECONDS, SECONDS),
+    emptier=st.tuples(*[st.floats(0, 1)] * 7),
+)
+def test_what_a_fuller_pod_takes_an_emptier_one_takes_too(
+    limits: AdmissionLimits, arrival: Arrival, pod: tuple[float, ...], emptier: tuple[float, ...]
+) -> None:
+    def occupancy(*shares: float) -> Occupancy:
+        counts = [int(most * share) for most, share in zip(pod[:4], shares, strict=False)]
+        return Occupancy(50, *counts, *[most * share for most, share in zip(pod[4:], shares[4:], strict=True)])
+
+    admission = Admission(limits)
+    if admission.judge(arrival, occupancy(*[1.0] * 7)) == ACCEPTED:
+        assert admission.judge(arrival, occupancy(*emptier)) == ACCEPTED
+
+
 def scheduler(limits: AdmissionLimits | None, running: int = 2) -> Scheduler:
     policies = Policies(admission=limits)
     knobs = PodKnobs(generation=1, token_budget=50, chunk_size=50, running_sequences=running, policies=policies)
@@ -104,6 +136,51 @@ def test_quotas_are_each_tenants_own_and_end_with_the_requests() -> None:
     assert rejection.value.retry_after_s is not None
     engine.cancel("a1")
     engine.add("a3", 10, 5, tenant="a")
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(1, 60), st.integers(1, 12)) | st.sampled_from(("run", "cancel")),
+        min_size=20,
+        max_size=120,
+    ),
+    tenant_requests=st.integers(1, 4),
+    tenant_tokens=st.integers(20, 120),
+    waiting=st.integers(1, 6),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_storm_takes_a_tenant_past_its_quota_or_the_queue_past_its_length(
+    steps: list[tuple[str, int, int] | str], tenant_requests: int, tenant_tokens: int, waiting: int
+) -> None:
+    engine = scheduler(
+        AdmissionLimits(tenant_requests=tenant_requests, tenant_waiting_tokens=tenant_tokens, waiting_requests=waiting)
+    )
+    accepted: dict[str, str] = {}
+    for number, step in enumerate(steps):
+        if step == "run":
+            run(engine, 1)
+        elif step == "cancel":
+            here = [*engine.waiting, *engine.running]
+            if here:
+                engine.cancel(here[number % len(here)])
+        else:
+            tenant, prompt, output = step
+            own = [accepted[name] for name in (*engine.waiting, *engine.running)].count(tenant)
+            queued = sum(one.prompt_tokens for name, one in engine.waiting.items() if accepted[name] == tenant)
+            full = (
+                own >= tenant_requests
+                or (queued > 0 and queued + prompt > tenant_tokens)
+                or len(engine.waiting) >= waiting
+            )
+            before = engine.waiting_tokens, len(engine.waiting), engine.pool.free
+            accepted[str(number)] = tenant
+            with pytest.raises(RequestRejected) if full else nullcontext():
+                engine.add(str(number), prompt, output, tenant=tenant)
+            if full:
+                assert before == (engine.waiting_tokens, len(engine.waiting), engine.pool.free)
+    for _ in range(len(steps) * 8):
+        run(engine, 1)
+    assert (dict(engine.running), dict(engine.waiting)) == ({}, {}), "whoever was accepted is served"
 
 
 def test_a_rejected_request_leaves_nothing_behind() -> None:
