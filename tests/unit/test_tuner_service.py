@@ -15,7 +15,7 @@ from leeway_core.snapshot import Snapshot
 from leeway_tuner.main import run
 from leeway_tuner.service import service
 from leeway_tuner.store import open_storage
-from leeway_tuner.tuner import Tuner
+from leeway_tuner.tuner import KEPT_S, Tuner
 from optuna.trial import TrialState
 from plant import Plant, interference
 
@@ -101,6 +101,27 @@ def test_another_snapshot_under_a_used_sequence_is_not_given_the_old_answer(
     assert answer.status_code == 409
     higher = taken_back.model_copy(update={"sequence": answer.json()["lastSequence"] + 1})
     assert not tuner.decide(higher).record.trying
+
+
+def test_a_profile_that_nobody_asks_about_is_forgotten_after_a_month_and_no_other(
+    tmp_path: Path, tuner: Tuner, plant: Plant
+) -> None:
+    until_it_tries(plant, tuner)
+    other = plant.snapshot().model_copy(update={"uid": "other"})
+    gone = other.model_copy(update={"uid": "gone", "now_s": plant.now_s - KEPT_S})
+    storage = open_storage(tmp_path)
+    for snapshot in (other, gone):
+        tuner.decide(snapshot)
+        optuna.create_study(storage=storage, study_name=f"{snapshot.uid}/space")
+    assert tuner.decisions("gone", 10)
+    plant.now_s += 86400
+    tuner.decide(other.model_copy(update={"sequence": other.sequence + 1, "now_s": plant.now_s}))
+    assert not tuner.decisions("gone", 10)
+    assert tuner.decisions("other", 10)
+    assert tuner.decisions("plant", 10)
+    names = {name.partition("/")[0] for name in optuna.get_all_study_names(storage)}
+    assert names == {"plant", "other"}
+    assert not tuner.decide(gone.model_copy(update={"now_s": plant.now_s})).record.trying, "it begins anew"
 
 
 def test_what_was_seen_and_decided_can_be_read(tmp_path: Path, tuner: Tuner, plant: Plant) -> None:

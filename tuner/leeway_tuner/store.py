@@ -5,7 +5,7 @@ from pathlib import Path
 from leeway_core.decision import Decided, Decision
 from leeway_core.snapshot import Snapshot
 from optuna.storages import RDBStorage
-from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, Text, delete, insert, select
+from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, Text, delete, func, insert, select
 
 from leeway_tuner.state import State
 
@@ -63,6 +63,20 @@ class Store:
         with self._engine.connect() as connection:
             texts = connection.execute(found.order_by(_decisions.c.sequence.desc()).limit(limit)).scalars().all()
         return [Decided.model_validate_json(text) for text in texts]
+
+    def unasked_since(self, then_s: float) -> list[str]:
+        """Return the profiles, by uid, of which the newest Snapshot is older than that, in Unix time."""
+        newest = select(_decisions.c.uid, func.max(_decisions.c.sequence)).group_by(_decisions.c.uid)
+        with self._engine.connect() as connection:
+            asked = connection.execute(newest).all()
+        last = ((uid, self.decided(uid, sequence)) for uid, sequence in asked)
+        return [uid for uid, decided in last if decided and decided.snapshot.now_s < then_s]
+
+    def forget(self, uid: str) -> None:
+        """Keep nothing of a profile."""
+        with self._engine.begin() as connection:
+            connection.execute(delete(_profiles).where(_profiles.c.uid == uid))
+            connection.execute(delete(_decisions).where(_decisions.c.uid == uid))
 
     def save(self, snapshot: Snapshot, decision: Decision, state: State) -> None:
         """Keep a decision and what is remembered from now on, both or neither."""

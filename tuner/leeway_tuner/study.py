@@ -25,6 +25,13 @@ _TOKEN_LIMITS = {"token_budget", "prefill_heavy_chunk", "decode_heavy_chunk"}
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
+def forget(storage: BaseStorage, uid: str) -> None:
+    """Keep no study of a profile."""
+    for name in optuna.get_all_study_names(storage):
+        if name.startswith(f"{uid}/"):
+            optuna.delete_study(study_name=name, storage=storage)
+
+
 class Search:
     """The study of one profile's space. A point is given to Optuna by the places of its values in their order."""
 

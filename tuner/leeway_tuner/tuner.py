@@ -1,8 +1,10 @@
 """The tuner: the pure decision between its memory and its studies."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 from leeway_core.decision import Decided, Decision
@@ -14,7 +16,13 @@ from leeway_tuner.decide import decide
 from leeway_tuner.space import Space
 from leeway_tuner.state import State
 from leeway_tuner.store import Store, open_storage
-from leeway_tuner.study import Search
+from leeway_tuner.study import Search, forget
+
+logger = logging.getLogger(__name__)
+
+KEPT_S = 30 * 86400.0
+"""How long a profile is remembered after it was last asked about: nobody tells when one is deleted."""
+FORGETTING_PERIOD_S = 86400.0
 
 
 class SequenceBehindError(Exception):
@@ -52,6 +60,7 @@ class Tuner:
         self._store = Store(self._storage.engine)
         self._clock = clock
         self._lock = threading.Lock()
+        self._forgot_at_s = -inf
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer a Snapshot; the same one gets the same answer again.
@@ -59,6 +68,7 @@ class Tuner:
         Another one under a sequence that was answered is of an operator that has restarted: it must ask with a higher.
         """
         with self._lock:
+            self._forget_the_gone()
             known = self._store.decided(snapshot.uid, snapshot.sequence)
             if known is not None and known.snapshot == snapshot:
                 return known.decision
@@ -68,6 +78,17 @@ class Tuner:
             decision, following = deliberate(self._storage, snapshot, state, self._clock())
             self._store.save(snapshot, decision, following)
             return decision
+
+    def _forget_the_gone(self) -> None:
+        """Once a day, make room in the database of what is kept of profiles that nobody asks about any more."""
+        now_s = self._clock()
+        if now_s - self._forgot_at_s < FORGETTING_PERIOD_S:
+            return
+        self._forgot_at_s = now_s
+        for uid in self._store.unasked_since(now_s - KEPT_S):
+            forget(self._storage, uid)
+            self._store.forget(uid)
+            logger.info("nobody has asked about profile %s for %d days: it is forgotten", uid, KEPT_S // 86400)
 
     def decisions(self, uid: str, limit: int) -> list[Decided]:
         """Return the last decisions on a profile, newest first."""
