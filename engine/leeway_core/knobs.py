@@ -27,3 +27,7 @@ class Knobs(Model):
 
     running_sequences: Annotated[int, Field(ge=1)]
     """Most requests that one pod decodes at a time."""
+
+    def same(self, other: "Knobs") -> bool:
+        """Tell whether other knobs are the same but for their generation."""
+        return self.model_copy(update={"generation": other.generation}) == other

@@ -25,6 +25,9 @@ class Record(Model):
     trying: bool = False
     """Whether the candidate is in force, in place of the incumbent."""
 
+    starting: Knobs | None = None
+    """Knobs that are in force before anything is tried; None in records older than this."""
+
     policies: Policies = Policies()
     """How pods schedule, as the profile says: the same under incumbent and candidate."""
 
@@ -59,4 +62,4 @@ class Record(Model):
 
     def only(self, incumbent: Knobs, now_s: float) -> "Record":
         """Return the record with these knobs in force and no trial."""
-        return Record(incumbent=incumbent, policies=self.policies, started_at_s=now_s)
+        return Record(incumbent=incumbent, starting=self.starting, policies=self.policies, started_at_s=now_s)

@@ -1,7 +1,6 @@
 """The knobs that a profile starts with, and how far they may go."""
 
 from leeway_core.knobs import Knobs
-from leeway_core.policies import Policies
 from leeway_core.ranges import KnobRanges, Range
 from leeway_core.record import Record
 
@@ -32,7 +31,8 @@ def starting_knobs(spec: Spec) -> Knobs:
 
 def first_record(spec: Spec, now_s: float) -> Record:
     """Return the record of a profile of which there is none yet."""
-    return Record(incumbent=starting_knobs(spec), policies=policies_of(spec.scheduling), started_at_s=now_s)
+    starting = starting_knobs(spec)
+    return Record(incumbent=starting, starting=starting, policies=policies_of(spec.scheduling), started_at_s=now_s)
 
 
 def knob_ranges(spec: Spec) -> KnobRanges:
@@ -47,24 +47,49 @@ def knob_ranges(spec: Spec) -> KnobRanges:
     )
 
 
-def obeying(record: Record, ranges: KnobRanges, policies: Policies, now_s: float) -> Record:
-    """Return the record with nothing outside the ranges: a trial that is ends, and an incumbent that is comes in.
+def obeying(record: Record, spec: Spec, now_s: float) -> Record:
+    """Return the record as the spec has it.
 
-    Other policies than those on record end a trial too, for what it has shown so far was shown under the old ones.
+    Nothing is outside the ranges: a trial that is ends, and an incumbent that is comes in. Other policies than those on
+    record end a trial too, for what it has shown so far was shown under the old ones. Where the incumbent is still what
+    the profile began with, it goes to the values that the spec names for the start; what tuning has found stays.
     """
+    ranges, policies = knob_ranges(spec), policies_of(spec.scheduling)
     if record.policies != policies:
-        renewed = record.incumbent.model_copy(update={"generation": record.newest_generation + 1})
-        record = Record(incumbent=renewed, policies=policies, started_at_s=now_s)
+        record = _promoted(record, record.incumbent, now_s).model_copy(update={"policies": policies})
     if record.candidate is not None and not ranges.hold(record.candidate):
         record = record.back(now_s)
-    if ranges.hold(record.incumbent):
-        return record
+    untuned = record.starting is not None and record.starting.same(record.incumbent)
+    incumbent = _inside(record.incumbent, ranges)
+    if untuned:
+        incumbent = incumbent.model_copy(update=_named_starts(spec))
+    if not incumbent.same(record.incumbent):
+        record = _promoted(record, incumbent, now_s)
+    starting = incumbent.model_copy(update={"generation": FIRST_GENERATION}) if untuned else starting_knobs(spec)
+    return record.model_copy(update={"starting": starting})
+
+
+def _inside(knobs: Knobs, ranges: KnobRanges) -> Knobs:
+    """Return the nearest knobs inside the ranges."""
     inside = {
-        name: min(max(getattr(record.incumbent, name), limits.min), limits.max)
+        name: min(max(getattr(knobs, name), limits.min), limits.max)
         for name, limits in ((name, getattr(ranges, name)) for name in type(ranges).model_fields)
     }
-    incumbent = record.incumbent.model_copy(update={**inside, "generation": record.newest_generation + 1})
-    return record.only(incumbent, now_s)
+    return knobs.model_copy(update=inside)
+
+
+def _named_starts(spec: Spec) -> dict[str, int]:
+    """Return the starting values that the spec names, by knob; one for S_P is one for S_D too."""
+    bounds, starting = spec.tuning.knobs, starting_knobs(spec)
+    named = {name for name in type(bounds).model_fields if getattr(bounds, name).start is not None}
+    if "prefill_heavy_chunk" in named:
+        named.add("decode_heavy_chunk")
+    return {name: getattr(starting, name) for name in named}
+
+
+def _promoted(record: Record, incumbent: Knobs, now_s: float) -> Record:
+    """Return the record with other knobs in force, under a generation that pods take, and no trial."""
+    return record.only(incumbent.model_copy(update={"generation": record.newest_generation + 1}), now_s)
 
 
 def _start(bounds: Bounds, usual: int) -> int:

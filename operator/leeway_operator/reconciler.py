@@ -14,14 +14,13 @@ from leeway_operator.children.configuration import objectives_digest
 from leeway_operator.cluster import ApiError, Cluster
 from leeway_operator.fleet import Fleet
 from leeway_operator.keeper import Keeper
-from leeway_operator.knobs import knob_ranges, obeying
+from leeway_operator.knobs import obeying
 from leeway_operator.memory import Memory
 from leeway_operator.metrics import tell
 from leeway_operator.names import path_to
 from leeway_operator.observation import Observation
 from leeway_operator.pod_client import PodClient
 from leeway_operator.pods import Pod
-from leeway_operator.policies import policies_of
 from leeway_operator.profile import Profile
 from leeway_operator.records import Records
 from leeway_operator.report import report, unvisited
@@ -95,7 +94,7 @@ class Reconciler:
     async def _visit(self, profile: Profile, memory: Memory, now_s: float) -> None:
         token = await self.keeper.token(profile, memory, now_s)
         record = await self.records.read(profile, memory, now_s)
-        record = obeying(record, knob_ranges(profile.spec), policies_of(profile.spec.scheduling), now_s)
+        record = obeying(record, profile.spec, now_s)
         await self.records.write(profile, memory, record)
         await self.keeper.keep(profile, memory, now_s)
         fleet = await self._fleet(profile, token)

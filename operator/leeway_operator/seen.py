@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from leeway_core.decision import Action, Decision
-from leeway_core.knobs import Knobs
 from leeway_core.record import Record
 from leeway_core.snapshot import Snapshot
 
@@ -38,13 +37,8 @@ class Seen:
         None where nobody decided anything.
         """
         decided = self.decision.record if self.decision else self.snapshot.record
-        if self.decision and self.decision.action != "Hold" and _same(self.record.in_force, decided.in_force):
+        if self.decision and self.decision.action != "Hold" and self.record.in_force.same(decided.in_force):
             return self.decision.action
         if self.record.incumbent.generation != decided.incumbent.generation:
             return "RollBack"
         return self.decision.action if self.decision else None
-
-
-def _same(one: Knobs, other: Knobs) -> bool:
-    """Tell whether two sets of knobs are the same but for their generation."""
-    return one == other.model_copy(update={"generation": one.generation})

@@ -313,6 +313,42 @@ def test_new_bounds_are_obeyed_in_any_mode() -> None:
     assert world.status["observedGeneration"] == 2
 
 
+def bound(world: World, generation: int, **budget: int) -> None:
+    """Change the bounds of the token budget."""
+    body = world.cluster.objects[PROFILE_PATH]
+    body["spec"]["tuning"]["knobs"]["tokenBudget"] = budget
+    body["metadata"]["generation"] = generation
+    visit(world)
+
+
+def test_a_changed_start_is_in_force_at_once_while_nothing_better_is_found() -> None:
+    world = settled("Observe", 2)
+    bound(world, 2, min=32, start=96)
+    assert world.cluster.record.in_force.token_budget == 96
+    world.check_pods()
+    bound(world, 3, min=128, start=128)
+    assert world.cluster.record.in_force.token_budget == 128
+    bound(world, 4, min=32)
+    assert world.cluster.record.in_force.token_budget == 128, "wider bounds turn nothing"
+    world.restart_operator()
+    bound(world, 5, min=32, start=48)
+    assert world.cluster.record.in_force.token_budget == 48
+    world.check_pods()
+    pushed = len(world.pods.pushed)
+    visit(world, 3)
+    assert len(world.pods.pushed) == pushed, "once"
+
+
+def test_a_changed_start_leaves_what_tuning_has_found_in_force() -> None:
+    world = settled()
+    world.cluster.objects[PROFILE_PATH]["spec"]["tuning"]["mode"] = "Observe"
+    bound(world, 2, min=32, start=96)
+    assert world.cluster.record.in_force.token_budget == 128
+    bound(world, 3, min=32, max=112, start=96)
+    assert world.cluster.record.in_force.token_budget == 112, "the nearest inside"
+    world.check_pods()
+
+
 def schedule(world: World, generation: int, **sections: Any) -> None:
     """Change the policies of the profile."""
     body = world.cluster.objects[PROFILE_PATH]

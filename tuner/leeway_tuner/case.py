@@ -1,6 +1,5 @@
 """A Snapshot with what is remembered, and the ways to answer it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -160,8 +159,4 @@ class Case:
 
 def same(one: Knobs | None, other: Knobs | None) -> bool:
     """Tell whether knobs are the same but for their generation."""
-    return _values(one) == _values(other)
-
-
-def _values(knobs: Knobs | None) -> Mapping[str, int]:
-    return knobs.model_dump(exclude={"generation"}) if knobs else {}
+    return one is other if one is None or other is None else one.same(other)
