@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from leeway_core.knobs import Knobs
 from leeway_core.pod_knobs import KnobsReply, PodKnobs
 from leeway_core.record import Record
 from leeway_core.snapshot import Disturbance, PodSeen
@@ -68,14 +69,10 @@ class Observation:
         """Return a record that every pod can take: one that has others' knobs, or later ones, needs a higher
         generation.
         """
-        stuck = [
-            item
-            for item in self.engines
-            if item.knobs
-            and item.knobs.accepted.generation >= record.in_force.generation
-            and item.knobs.accepted != self.wanted(item, record)
-        ]
-        return record.back(now_s, above=self.highest_generation) if stuck else record
+        if not self._stuck(record):
+            return record
+        generation = max(record.newest_generation, self.highest_generation) + 1
+        return record.only(record.incumbent.model_copy(update={"generation": generation}), now_s)
 
     def disturbance(self, record: Record) -> Disturbance | None:
         """Return why the pods are not to be judged by now, or None if they are."""
@@ -84,8 +81,25 @@ class Observation:
             return "ReplicasChanging"
         if not all(pod.ready for pod in pods):
             return "PodsNotReady"
-        if self.overruled(record, 0.0) is not record:
-            return "KnobsEdited"
+        if stuck := self._stuck(record):
+            swapped = all(_of_the_other_role(accepted, wanted, record.in_force) for accepted, wanted in stuck)
+            return "ReplicasChanging" if swapped else "KnobsEdited"
         if any(item.knobs is None or item.knobs.enforced != self.wanted(item, record) for item in self.engines):
             return "KnobsPending"
         return None
+
+    def _stuck(self, record: Record) -> list[tuple[PodKnobs, PodKnobs]]:
+        """Return the knobs, and those wanted instead, of pods that take none of the record's generation any more."""
+        return [
+            (item.knobs.accepted, wanted)
+            for item in self.engines
+            if item.knobs
+            and item.knobs.accepted.generation >= record.in_force.generation
+            and item.knobs.accepted != (wanted := self.wanted(item, record))
+        ]
+
+
+def _of_the_other_role(accepted: PodKnobs, wanted: PodKnobs, knobs: Knobs) -> bool:
+    """Tell whether a pod's knobs are right but for its role, P-heavy or D-heavy, which goes by the number of pods."""
+    chunks = (max(1, knobs.prefill_heavy_chunk), max(1, knobs.decode_heavy_chunk))
+    return accepted.chunk_size in chunks and accepted == wanted.model_copy(update={"chunk_size": accepted.chunk_size})

@@ -106,6 +106,8 @@ def _why_back(seen: Seen) -> str:
         return seen.failure or seen.push_refusal
     if seen.snapshot.mode == "Observe" and seen.snapshot.record.candidate is not None:
         return "spec.tuning.mode is Observe, so the trial is over"
+    if seen.snapshot.disturbance == "ReplicasChanging":
+        return "with more or fewer pods, others of them are P-heavy"
     return "pods had other knobs than those on record"
 
 

@@ -5,14 +5,19 @@ from typing import Any
 
 import pytest
 from leeway_core.decision import Decision
-from leeway_core.pod_knobs import PodKnobs
+from leeway_core.knobs import Knobs
+from leeway_core.pod_knobs import KnobsReply, PodKnobs
 from leeway_core.policies import AdaptiveChunk, Policies, Protection, Slack
+from leeway_core.record import Record
 from leeway_core.snapshot import Snapshot, Telemetry
 from leeway_operator import metrics, reconciler
 from leeway_operator.cluster import ApiError
+from leeway_operator.observation import Observation, PodObserved
+from leeway_operator.pod_settings import pod_settings
+from leeway_operator.pods import Pod
 from leeway_operator.snapshot import no_telemetry
 from leeway_operator.telemetry import Scope
-from operator_doubles import KNOBS_PATH, NAME, NAMESPACE, PROFILE_PATH, World, pod_body
+from operator_doubles import CEILINGS, KNOBS_PATH, NAME, NAMESPACE, PROFILE_PATH, World, pod_body
 
 TOKEN_PATH = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-knob-token"
 
@@ -153,13 +158,15 @@ def test_a_pod_that_restarts_in_mid_trial_boots_with_the_incumbent() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Observe", "Auto"])
-def test_knobs_that_somebody_else_pushed_are_turned_back(mode: str) -> None:
+@pytest.mark.parametrize("ahead", [0, 1, 90])
+def test_knobs_that_somebody_else_pushed_are_turned_back(mode: str, ahead: int) -> None:
     world = settled(mode)
-    others = world.pods.knobs["chat-engine-1"].model_copy(update={"generation": 99, "token_budget": 32})
+    generation = world.cluster.record.in_force.generation + ahead
+    others = world.pods.knobs["chat-engine-1"].model_copy(update={"generation": generation, "token_budget": 32})
     world.pods.knobs["chat-engine-1"] = others
     visit(world)
     world.check_pods()
-    assert world.cluster.record.in_force.generation == 100
+    assert world.cluster.record.in_force.generation == generation + 1
     assert world.status["decisions"][0]["action"] == "RollBack"
     assert "pods had other knobs than those on record" in world.status["decisions"][0]["message"]
 
@@ -527,3 +534,39 @@ def test_more_replicas_have_their_boot_files_before_they_start() -> None:
     assert world.condition("Ready")["message"] == "2 of 3 engine pods are ready"
     visit(world)
     assert world.condition("Ready")["message"] == "3 of 3 engine pods are ready"
+
+
+def test_pods_that_change_their_role_with_the_replicas_are_no_interference() -> None:
+    chunks = {"prefillHeavyChunk": {"start": 128}, "decodeHeavyChunk": {"start": 64}}
+    world = settled("Observe", 3, knobs={"tokenBudget": {"start": 256}, **chunks})
+    assert world.pods.knobs["chat-engine-1"].chunk_size == 64
+    body = world.cluster.objects[PROFILE_PATH]
+    body["spec"]["replicas"] = 3
+    body["metadata"]["generation"] = 2
+    visit(world, 2)
+    assert [world.pods.knobs[f"chat-engine-{place}"].chunk_size for place in range(3)] == [128, 128, 64]
+    world.check_pods()
+    (decision,) = world.status["decisions"]
+    assert decision["message"] == "The incumbent is in force again: with more or fewer pods, others of them are P-heavy"
+
+
+def test_pods_with_the_chunks_of_the_other_role_alone_do_not_count_as_edited() -> None:
+    knobs = Knobs(
+        generation=3,
+        token_budget=256,
+        prefill_heavy_chunk=128,
+        decode_heavy_chunk=64,
+        prefill_heavy_percent=50,
+        running_sequences=8,
+    )
+    record = Record(incumbent=knobs, started_at_s=0.0)
+
+    def disturbance(**edit: int) -> str | None:
+        accepted = pod_settings(knobs, record.policies, 1, 2).model_copy(update=edit)
+        reply = KnobsReply(accepted=accepted, enforced=accepted, ceilings=CEILINGS)
+        pod = PodObserved(Pod.read(pod_body("chat-engine-1", "engine")), 0, reply)
+        return Observation(1, (pod,), ()).disturbance(record)
+
+    assert disturbance() == "ReplicasChanging"
+    assert disturbance(token_budget=128) == "KnobsEdited"
+    assert disturbance(chunk_size=96) == "KnobsEdited"
