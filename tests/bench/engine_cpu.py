@@ -3,8 +3,8 @@
 SmolLM2-135M, 32 concurrent requests, prompts of 16-256 tokens, outputs of 16-128. Transformers runs them by continuous
 batching, and in padded batches: of all 32, and of 8 of similar length; the quicker of these counts. Each seed is a set
 of requests that all of them run in turn. The run is void when other processes took a part of the cores meanwhile.
-At last pods are started in turn, each until it is ready: with eager kernels (`--kernels eager`), and, as by default, with
-compiled ones, from an earlier start or from this one. Options: --dtype, --seeds N, --starts N.
+At last pods are started in turn, each until it is ready: with eager kernels (`--kernels eager`), and, as by default,
+with compiled ones, from an earlier start or from this one. Options: --dtype, --seeds N, --starts N.
 """
 
 import argparse
