@@ -21,12 +21,18 @@ DEFAULT_TUNER = "http://127.0.0.1:8081"
 
 FIRST_WAITS_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0)
 LATER_WAITS_S = 20.0
+LEAVE_S = 10.0
+"""How long the process may take to end.
+
+An error in a watch ends kopf's orchestration, but its other watches log in anew and go on: so the operator would
+neither end nor notice anything more. It is killed then, and Kubernetes starts it again.
+"""
 
 
 class Waits:
     """How long kopf waits before each further try of a call that fails.
 
-    It never ends: kopf does not begin a watch again that it has given up, so the operator would notice nothing more.
+    It never ends: the operator would end with a watch that kopf has given up, though the API server only restarts.
     """
 
     def __iter__(self) -> Iterator[float]:
@@ -47,6 +53,7 @@ def settings(*, clusterwide: bool) -> kopf.OperatorSettings:
     chosen.watching.server_timeout = 600
     chosen.watching.client_timeout = 660
     chosen.queueing.worker_limit = 20
+    chosen.process.ultimate_exiting_timeout = LEAVE_S
     for _, plural in CHILDREN:
         chosen.watching.label_selectors[plural] = PROFILE_LABEL
     return chosen

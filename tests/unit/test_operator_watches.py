@@ -1,9 +1,13 @@
 """Watches outlast whatever the API server answers."""
 
 import itertools
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import kopf
@@ -114,3 +118,26 @@ def test_a_watch_that_is_refused_for_long_comes_back(monkeypatch: pytest.MonkeyP
     refusals = itertools.repeat(failure(status, "not now"), 12)
     seen = watching(monkeypatch, PODS, itertools.chain(refusals, [listed("last")]))
     assert seen.disturbed == ["last"]
+
+
+def test_an_error_in_a_watch_ends_the_operator_so_that_it_is_started_again(tmp_path: Path) -> None:
+    over = threading.Event()
+    error = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd has gone away"}}
+
+    def answer(asked: Asked) -> tuple[int, Any]:
+        if (found := discovery(asked.path)) is not None:
+            return 200, found
+        if "watch" not in asked.query:
+            return listed()
+        return 200, iter([error]) if asked.path == PROFILES else silence(over)
+
+    command = [sys.executable, "-m", "leeway_cli", "operator", "--namespace=team", "--liveness-port=0"]
+    with api_server(answer) as server, (tmp_path / "log").open("w") as log:
+        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig(tmp_path / "kubeconfig"))}
+        operator = subprocess.Popen([*command, "--metrics-port=0"], env=environment, stderr=log, stdout=log)
+        try:
+            assert operator.wait(60) != 0
+        finally:
+            operator.kill()
+            over.set()
+    assert "etcd has gone away" in (tmp_path / "log").read_text()
