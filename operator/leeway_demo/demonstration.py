@@ -28,7 +28,7 @@ from leeway_demo import html, view
 from leeway_demo.cluster import Cluster
 from leeway_demo.comparison import compare
 from leeway_demo.history import History
-from leeway_demo.pace import PROMPT_TOKENS, Pace
+from leeway_demo.pace import PROMPT_TOKENS, REFERENCE_S, Pace
 from leeway_demo.phase import Phase
 from leeway_demo.profile import freed, held_at, manifest, objectives
 from leeway_demo.summary import succeeded, summarize
@@ -103,6 +103,7 @@ class _Demonstration:
         self._sender = sender
         self._profile = profile
         self._objectives: dict[str, Objective] = {}
+        self._pace = Pace(REFERENCE_S)
         self._rate = RATE
         self._history = History(cluster)
         self._found: Mapping[str, int] = {}
@@ -113,6 +114,7 @@ class _Demonstration:
         self._cluster.apply(self._profile)
         self._cluster.wait(_is_ready, READY_TIMEOUT_S, "Ready")
         pace = Pace.measure(self._cluster.gateway_url)
+        self._pace = pace
         self._rate = RATE / pace.slowness
         self._profile["spec"]["objectives"] = pace.objectives(self._profile["spec"]["objectives"])
         self._objectives = objectives(self._profile)
@@ -159,9 +161,17 @@ class _Demonstration:
         for phase in phases:
             if phase.report.void:
                 _out.print(f"[yellow]Requests of phase {phase.title} left late: the machine was busy otherwise.[/]")
+        helped = succeeded(figures, difference)
+        if not helped:
+            self._warn_of_slowness()
         moments, decisions = self._history.moments, self._history.decisions
         text = html.page(phases, difference, moments, decisions, list(zip(compared, knobs, strict=True)))
-        return figures, text, succeeded(figures, difference)
+        return figures, text, helped
+
+    def _warn_of_slowness(self) -> None:
+        with suppress(OSError):  # the figures count more than this
+            if warning := self._pace.warning(Pace.measure(self._cluster.gateway_url)):
+                _out.print(f"[yellow]{warning}[/]")
 
     def leave_tuned(self) -> None:
         """Put the knobs that were found in force again, within the profile's own bounds, and let it go on tuning."""

@@ -17,6 +17,8 @@ ROUNDS = 4
 REFERENCE_S = 1.0
 """The profile's bounds and the load's rate are written for a machine that takes so long."""
 TIMEOUT_S = 60.0
+STEADY = 1.2
+"""A machine that becomes no slower than by this factor counts as one that did not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,17 @@ class Pace:
     def slowness(self) -> float:
         """How many times longer than written for everything takes."""
         return self.iteration_s / REFERENCE_S
+
+    def warning(self, later: "Pace") -> str:
+        """Say that the machine has become slower since, and so too slow for load and bounds; nothing if it has not."""
+        slower = later.iteration_s / self.iteration_s
+        if slower < STEADY:
+            return ""
+        return (
+            f"The machine became {slower:.1f} times slower meanwhile: a prompt of {PROMPT_TOKENS} tokens took "
+            f"{self.iteration_s:.2f} s at first and takes {later.iteration_s:.2f} s now. Load and bounds were for "
+            "the former, so this run tells little about the knobs: run it again."
+        )
 
     def objectives(self, written: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return objectives with bounds that this machine can meet."""

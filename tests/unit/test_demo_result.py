@@ -146,3 +146,11 @@ def test_a_profile_left_behind_has_its_own_bounds_again() -> None:
             knobs[name] = {key: value for key, value in merged.items() if value is not None}
     assert knobs == applied["spec"]["tuning"]["knobs"]
     assert freed(applied)["spec"]["tuning"]["mode"] == "Auto"
+
+
+def test_a_machine_that_became_slower_is_told_of_and_no_other() -> None:
+    first = Pace(1.0)
+    assert "2.5 times slower meanwhile" in first.warning(Pace(2.5))
+    assert "1.00 s at first and takes 2.50 s now" in first.warning(Pace(2.5))
+    assert not first.warning(Pace(1.1))
+    assert not first.warning(Pace(0.5))
