@@ -54,11 +54,17 @@ class Record(Model):
 
         `above` is the highest generation that any pod has: somebody else's push is overruled by a higher one.
         """
-        incumbent = self.incumbent
-        if self.trying or above > incumbent.generation:
-            generation = max(self.newest_generation, above) + 1
-            incumbent = incumbent.model_copy(update={"generation": generation})
-        return self.only(incumbent, now_s)
+        if self.trying or above > self.incumbent.generation:
+            return self.renewed(self.incumbent, now_s, above)
+        return self.only(self.incumbent, now_s)
+
+    def renewed(self, incumbent: Knobs, now_s: float, above: int = 0) -> "Record":
+        """Return the record with these knobs in force, under a generation that every pod takes, and no trial.
+
+        `above` is as for `back`.
+        """
+        generation = max(self.newest_generation, above) + 1
+        return self.only(incumbent.model_copy(update={"generation": generation}), now_s)
 
     def only(self, incumbent: Knobs, now_s: float) -> "Record":
         """Return the record with these knobs in force and no trial."""

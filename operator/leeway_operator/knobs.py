@@ -56,7 +56,7 @@ def obeying(record: Record, spec: Spec, now_s: float) -> Record:
     """
     ranges, policies = knob_ranges(spec), policies_of(spec.scheduling)
     if record.policies != policies:
-        record = _promoted(record, record.incumbent, now_s).model_copy(update={"policies": policies})
+        record = record.renewed(record.incumbent, now_s).model_copy(update={"policies": policies})
     if record.candidate is not None and not ranges.hold(record.candidate):
         record = record.back(now_s)
     untuned = record.starting is not None and record.starting.same(record.incumbent)
@@ -64,7 +64,7 @@ def obeying(record: Record, spec: Spec, now_s: float) -> Record:
     if untuned:
         incumbent = incumbent.model_copy(update=_named_starts(spec))
     if not incumbent.same(record.incumbent):
-        record = _promoted(record, incumbent, now_s)
+        record = record.renewed(incumbent, now_s)
     starting = incumbent.model_copy(update={"generation": FIRST_GENERATION}) if untuned else starting_knobs(spec)
     return record.model_copy(update={"starting": starting})
 
@@ -85,11 +85,6 @@ def _named_starts(spec: Spec) -> dict[str, int]:
     if "prefill_heavy_chunk" in named:
         named.add("decode_heavy_chunk")
     return {name: getattr(starting, name) for name in named}
-
-
-def _promoted(record: Record, incumbent: Knobs, now_s: float) -> Record:
-    """Return the record with other knobs in force, under a generation that pods take, and no trial."""
-    return record.only(incumbent.model_copy(update={"generation": record.newest_generation + 1}), now_s)
 
 
 def _start(bounds: Bounds, usual: int) -> int:

@@ -69,10 +69,8 @@ class Observation:
         """Return a record that every pod can take: one that has others' knobs, or later ones, needs a higher
         generation.
         """
-        if not self._stuck(record):
-            return record
-        generation = max(record.newest_generation, self.highest_generation) + 1
-        return record.only(record.incumbent.model_copy(update={"generation": generation}), now_s)
+        stuck = self._stuck(record)
+        return record.renewed(record.incumbent, now_s, above=self.highest_generation) if stuck else record
 
     def disturbance(self, record: Record) -> Disturbance | None:
         """Return why the pods are not to be judged by now, or None if they are."""

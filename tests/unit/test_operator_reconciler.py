@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 from leeway_core.decision import Decision
-from leeway_core.knobs import Knobs
 from leeway_core.pod_knobs import KnobsReply, PodKnobs
 from leeway_core.policies import AdaptiveChunk, Policies, Protection, Slack
-from leeway_core.record import Record
 from leeway_core.snapshot import Snapshot, Telemetry
 from leeway_operator import metrics, reconciler
 from leeway_operator.cluster import ApiError
@@ -536,9 +534,11 @@ def test_more_replicas_have_their_boot_files_before_they_start() -> None:
     assert world.condition("Ready")["message"] == "3 of 3 engine pods are ready"
 
 
+CHUNKS_APART = {"prefillHeavyChunk": {"start": 128}, "decodeHeavyChunk": {"start": 64}}
+
+
 def test_pods_that_change_their_role_with_the_replicas_are_no_interference() -> None:
-    chunks = {"prefillHeavyChunk": {"start": 128}, "decodeHeavyChunk": {"start": 64}}
-    world = settled("Observe", 3, knobs={"tokenBudget": {"start": 256}, **chunks})
+    world = settled("Observe", 3, knobs=CHUNKS_APART)
     assert world.pods.knobs["chat-engine-1"].chunk_size == 64
     body = world.cluster.objects[PROFILE_PATH]
     body["spec"]["replicas"] = 3
@@ -551,18 +551,10 @@ def test_pods_that_change_their_role_with_the_replicas_are_no_interference() -> 
 
 
 def test_pods_with_the_chunks_of_the_other_role_alone_do_not_count_as_edited() -> None:
-    knobs = Knobs(
-        generation=3,
-        token_budget=256,
-        prefill_heavy_chunk=128,
-        decode_heavy_chunk=64,
-        prefill_heavy_percent=50,
-        running_sequences=8,
-    )
-    record = Record(incumbent=knobs, started_at_s=0.0)
+    record = settled("Observe", 2, knobs=CHUNKS_APART).cluster.record
 
     def disturbance(**edit: int) -> str | None:
-        accepted = pod_settings(knobs, record.policies, 1, 2).model_copy(update=edit)
+        accepted = pod_settings(record.incumbent, record.policies, 1, 2).model_copy(update=edit)
         reply = KnobsReply(accepted=accepted, enforced=accepted, ceilings=CEILINGS)
         pod = PodObserved(Pod.read(pod_body("chat-engine-1", "engine")), 0, reply)
         return Observation(1, (pod,), ()).disturbance(record)

@@ -5,7 +5,7 @@ from pathlib import Path
 from leeway_core.decision import Decided, Decision
 from leeway_core.snapshot import Snapshot
 from optuna.storages import RDBStorage
-from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, Text, delete, func, insert, select
+from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, Text, delete, func, insert, select, tuple_
 
 from leeway_tuner.state import State
 
@@ -66,11 +66,13 @@ class Store:
 
     def unasked_since(self, then_s: float) -> list[str]:
         """Return the profiles, by uid, of which the newest Snapshot is older than that, in Unix time."""
-        newest = select(_decisions.c.uid, func.max(_decisions.c.sequence)).group_by(_decisions.c.uid)
+        ours = _decisions.c
+        newest = select(ours.uid, func.max(ours.sequence)).group_by(ours.uid)
+        # Not parsed, so that one which is kept from an older version is no obstacle.
+        asked_at_s = func.json_extract(ours.decided, "$.snapshot.nowS")
+        found = select(ours.uid).where(tuple_(ours.uid, ours.sequence).in_(newest), asked_at_s < then_s)
         with self._engine.connect() as connection:
-            asked = connection.execute(newest).all()
-        last = ((uid, self.decided(uid, sequence)) for uid, sequence in asked)
-        return [uid for uid, decided in last if decided and decided.snapshot.now_s < then_s]
+            return list(connection.execute(found).scalars())
 
     def forget(self, uid: str) -> None:
         """Keep nothing of a profile."""

@@ -103,8 +103,7 @@ class KvMemory:
         publish, size = self.pool.publish, self.pool.block_size
         for request in requests:
             keys, published = request.keys, request.published
-            full = request.computed // size
-            full = min(full, len(keys))
+            full = min(request.computed // size, len(keys))
             if full > published:
                 publish(request.blocks, keys, range(published, full))
                 request.published = full
